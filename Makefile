@@ -1,0 +1,46 @@
+# One task runner; `make help` lists what it does. CI runs the same targets (see .ci/run).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NATIVE_SOURCES := $(shell find native -type f 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check integration tools native format clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml $(NATIVE_SOURCES)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+venv: $(STAMP) ## make .venv with everything installed
+native: $(STAMP) ## rebuild the native library after a change
+
+demo: $(STAMP) ## run the main job: a small engine, the processor, the page
+	$(BIN)/otel-llmprism demo --fault none
+
+test: $(STAMP) ## run the tests that need nothing but Python
+	$(BIN)/python -m pytest -m "not integration"
+
+check: $(STAMP) ## run every check that CI runs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/check_sizes.py
+
+tools: $(STAMP) ## build Collector, telemetrygen and Jaeger (pinned) into a cache outside the clone
+	$(BIN)/python tools/build_tools.py
+
+integration: $(STAMP) ## run the tests against the real Collector, telemetrygen and Jaeger
+	$(BIN)/python -m pytest -m integration
+
+format: $(STAMP) ## format the sources
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) build dist

@@ -1,0 +1,3 @@
+#include "llmprism/abi.h"
+
+uint32_t llmprism_abi_version() { return llmprism::kAbiVersion; }

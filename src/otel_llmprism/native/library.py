@@ -1,0 +1,40 @@
+# Finds and loads libllmprism. None when it is absent, of another ABI, or switched off
+# (OTEL_LLMPRISM_NATIVE=off): callers then use their Python twin.
+import ctypes
+import os
+import sysconfig
+from functools import cache
+from pathlib import Path
+
+ABI_VERSION = 1
+_FILE = "libllmprism.so"
+
+
+@cache
+def load_library() -> ctypes.CDLL | None:
+    """Return the loaded library, or None; decided once per process."""
+    if os.environ.get("OTEL_LLMPRISM_NATIVE", "on") == "off":
+        return None
+    for folder in _search_folders():
+        library = _open_library(folder / _FILE)
+        if library is not None:
+            return library
+    return None
+
+
+def _search_folders() -> list[Path]:
+    beside_us = Path(__file__).parent
+    # An editable install keeps the sources here and the built library in site-packages.
+    installed = Path(sysconfig.get_path("platlib")) / "otel_llmprism" / "native"
+    return [beside_us, installed]
+
+
+def _open_library(path: Path) -> ctypes.CDLL | None:
+    if not path.exists():
+        return None
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError:
+        return None
+    library.llmprism_abi_version.restype = ctypes.c_uint32
+    return library if library.llmprism_abi_version() == ABI_VERSION else None

@@ -1,0 +1,12 @@
+# The finding span and log event. Constants only.
+SPAN_FINDING = "llmprism.finding"
+FINDING_ID = "llmprism.finding.id"
+FINDING_KIND = "llmprism.finding.kind"
+FINDING_SUBJECT_TYPE = "llmprism.finding.subject.type"
+FINDING_SUBJECT_ID = "llmprism.finding.subject.id"
+FINDING_SCORE = "llmprism.finding.score"
+FINDING_CONFIDENCE = "llmprism.finding.confidence"
+FINDING_STATE = "llmprism.finding.state"
+FINDING_EXCESS_S = "llmprism.finding.excess_s"
+FINDING_LOST_REQUEST_S = "llmprism.finding.lost_request_s"
+FINDING_SUMMARY = "llmprism.finding.summary"

@@ -1,0 +1,11 @@
+# Resource attributes of one engine, job and run. Constants only.
+SERVICE_NAME = "service.name"
+SERVICE_NAMESPACE = "service.namespace"
+SERVICE_INSTANCE_ID = "service.instance.id"
+HOST_NAME = "host.name"
+PROCESS_PID = "process.pid"
+ENGINE_ID = "llmprism.engine.id"
+ENGINE_RUN = "llmprism.engine.run"
+ENGINE_NAME = "llmprism.engine.name"
+ENGINE_VERSION = "llmprism.engine.version"
+JOB_ID = "llmprism.job.id"

@@ -1,0 +1,38 @@
+# The span of one engine step, its rank children and its links to requests. Constants only.
+SPAN_STEP = "llmprism.step"
+SPAN_RANK = "llmprism.rank"
+
+STEP_ID = "llmprism.step.id"
+STEP_KIND = "llmprism.step.kind"
+STEP_REQUESTS = "llmprism.step.requests"
+STEP_PREFILL_TOKENS = "llmprism.step.prefill_tokens"
+STEP_DECODE_TOKENS = "llmprism.step.decode_tokens"
+STEP_KV_TOKENS = "llmprism.step.kv_tokens"
+STEP_WAITING = "llmprism.step.waiting"
+STEP_PREEMPTIONS = "llmprism.step.preemptions"
+STEP_GRAPH_MODE = "llmprism.step.graph_mode"
+STEP_CYCLE_S = "llmprism.step.cycle_s"
+STEP_DEVICE_S = "llmprism.step.device_s"
+STEP_GAP_S = "llmprism.step.gap_s"
+STEP_SCHEDULE_S = "llmprism.step.schedule_s"
+STEP_EXECUTE_S = "llmprism.step.execute_s"
+STEP_SAMPLE_S = "llmprism.step.sample_s"
+STEP_OUTPUT_S = "llmprism.step.output_s"
+STEP_EXPECTED_S = "llmprism.step.expected_s"
+STEP_RESIDUAL = "llmprism.step.residual"
+STEP_ANOMALOUS = "llmprism.step.anomalous"
+STEP_KEPT = "llmprism.step.kept"
+STEP_KEPT_PROBABILITY = "llmprism.step.kept_probability"
+STEP_LINKS_OMITTED = "llmprism.step.links_omitted"
+MODE = "llmprism.mode"
+
+RANK_GLOBAL = "llmprism.rank.global"
+RANK_TP = "llmprism.rank.tp"
+RANK_PP = "llmprism.rank.pp"
+RANK_DP = "llmprism.rank.dp"
+RANK_CP = "llmprism.rank.cp"
+RANK_EP = "llmprism.rank.ep"
+RANK_WAIT_S = "llmprism.rank.wait_s"
+
+KINDS = ("prefill", "decode", "mixed", "train", "idle", "dummy")
+KEPT = ("random", "anomalous", "finding", "deep", "all")
