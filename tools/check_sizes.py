@@ -37,9 +37,9 @@ def check_file(source: Path) -> Iterator[str]:
     if count_lines(source) > MAX_FILE:
         yield f"{name}: {count_lines(source)} lines, above {MAX_FILE}"
     tree = parse(source)
-    for node, size in list_functions(tree):
+    for function, size in list_functions(tree):
         if size > MAX_FUNCTION:
-            yield f"{name}:{node.lineno} {node.name}: {size} lines, above {MAX_FUNCTION}"
+            yield f"{name}:{function.lineno} {function.name}: {size} lines, above {MAX_FUNCTION}"
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             yield from check_class(name, node)
