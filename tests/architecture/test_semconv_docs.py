@@ -1,0 +1,45 @@
+# docs/semconv.md and the constants of semconv/ say the same names and the same units.
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+from otel_llmprism import semconv
+from otel_llmprism.semconv import metric
+
+PAGE = Path(__file__).parents[2] / "docs" / "semconv.md"
+ROW = re.compile(r"^\| `([a-z0-9_.]+)` \| (.*) \|$", re.MULTILINE)
+NAME = re.compile(r"(llmprism|gen_ai|service|host|process)\.[a-z0-9_.]+")
+EVENT_NAMES = {"llmprism.ledger", "llmprism.host"}
+
+
+def list_code_names() -> set[str]:
+    names: set[str] = set()
+    for module in pkgutil.iter_modules(semconv.__path__):
+        constants = vars(importlib.import_module(f"otel_llmprism.semconv.{module.name}"))
+        names |= {value for value in constants.values() if isinstance(value, str) and NAME.fullmatch(value)}
+    return names - EVENT_NAMES
+
+
+def read_rows() -> dict[str, list[str]]:
+    return {name: cells.split(" | ") for name, cells in ROW.findall(PAGE.read_text(encoding="utf-8"))}
+
+
+def test_every_name_in_the_code_has_a_row_and_every_row_a_name() -> None:
+    documented = set(read_rows())
+    assert list_code_names() == documented
+
+
+def test_every_row_says_its_stability() -> None:
+    without = [name for name, cells in read_rows().items() if not {"stable", "experimental"} & set(cells)]
+    assert without == []
+
+
+def test_metric_rows_show_the_unit_that_is_sent() -> None:
+    rows = read_rows()
+    assert {name: rows[name][0] for name in metric.UNITS} == metric.UNITS
+
+
+def test_histograms_have_rising_boundaries() -> None:
+    for boundaries in metric.BUCKETS.values():
+        assert list(boundaries) == sorted(set(boundaries))
