@@ -1,0 +1,169 @@
+# Begins, joins and ends our part in one run of an engine: identity, ring, recorders, exporter process.
+# Whatever goes wrong here, the caller gets recorders that do nothing, and one line says why.
+import logging
+import os
+import re
+from collections.abc import MutableMapping
+from pathlib import Path
+
+from otel_llmprism.instrumentation.exporter_start import start_exporter
+from otel_llmprism.instrumentation.guard import NullRing, Ring
+from otel_llmprism.instrumentation.keeping import StepKeeper
+from otel_llmprism.instrumentation.rank_records import RankPlace, RankRecorder
+from otel_llmprism.instrumentation.request_records import RequestRecorder
+from otel_llmprism.instrumentation.run_folder import (
+    RUN_FILE,
+    RunDescription,
+    RuntimeFolderError,
+    list_runtime_roots,
+    make_run_folder,
+    read_run_description,
+)
+from otel_llmprism.instrumentation.sampling import build_sampler
+from otel_llmprism.instrumentation.step_records import StepRecorder
+from otel_llmprism.instrumentation.switches import Switches, read_switches
+from otel_llmprism.native.ring import DEFAULT_SLOTS, RingError, RingWriter
+from otel_llmprism.native.ring_writer import read_start_ticks
+
+ENGINE_ID_VARIABLE = "OTEL_LLMPRISM_ENGINE_ID"
+FOLDER_VARIABLE = "OTEL_LLMPRISM_RUN_FOLDER"  # tells the engine's child processes where to join
+_log = logging.getLogger("otel_llmprism")
+
+
+class EngineRun:
+    """One process's part in a run. `writer` None: switched off, every recorder does nothing."""
+
+    def __init__(
+        self,
+        description: RunDescription | None,
+        switches: Switches,
+        writer: RingWriter | None,
+        environment: MutableMapping[str, str],
+    ) -> None:
+        self.description = description
+        self.exporter_pid = 0
+        self._writer = writer
+        ring: Ring = writer or NullRing()
+        self._ring = ring
+        engine_id, run = (description.engine_id, description.run) if description else ("", "")
+        self.steps = StepRecorder(
+            ring, StepKeeper(engine_id, bytes.fromhex(run), switches.steps), switches.mode
+        )
+        self.requests = RequestRecorder(
+            ring, build_sampler(environment), reads_context=switches.reads_context
+        )
+        if writer is None:
+            self.steps.hook.is_off = self.requests.hook.is_off = True
+
+    @property
+    def is_on(self) -> bool:
+        return self._writer is not None
+
+    def build_rank_recorder(self, place: RankPlace) -> RankRecorder:
+        """Return the recorder of this process's rank."""
+        recorder = RankRecorder(self._ring, place)
+        recorder.hook.is_off = not self.is_on
+        return recorder
+
+    def close(self) -> None:
+        """Say that this process records no more; the exporter ships what is left and ends."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def start_engine_run(
+    engine_name: str,
+    engine_version: str,
+    *,
+    model: str = "",
+    operation: str = "text_completion",
+    environment: MutableMapping[str, str] = os.environ,
+    slots: int = DEFAULT_SLOTS,
+) -> EngineRun:
+    """Mint a run, make its ring, start its exporter. Call it before the engine's children start.
+
+    The environment is changed so that child processes can join. Never raises.
+    """
+    switches = read_switches(environment)
+    if not switches.is_recording:
+        return EngineRun(None, switches, None, environment)
+    try:
+        description = _describe_run(engine_name, engine_version, model, operation, environment)
+        folder, writer = _open_somewhere(description, environment, slots)
+        environment[ENGINE_ID_VARIABLE] = description.engine_id
+        environment[FOLDER_VARIABLE] = str(folder)
+        run = EngineRun(description, switches, writer, environment)
+        run.exporter_pid = start_exporter(folder, environment)
+    except (OSError, RingError, RuntimeFolderError, ValueError) as error:
+        _log.warning("llmprism is off in this process: %s", error)
+        return EngineRun(None, switches, None, environment)
+    return run
+
+
+def join_engine_run(
+    role: str, environment: MutableMapping[str, str] = os.environ, slots: int = DEFAULT_SLOTS
+) -> EngineRun:
+    """Join, from another process, the run that the environment names. Never raises."""
+    switches = read_switches(environment)
+    folder_name = environment.get(FOLDER_VARIABLE, "")
+    if not switches.is_recording or not folder_name:
+        return EngineRun(None, switches, None, environment)
+    try:
+        description = read_run_description(Path(folder_name))
+        writer = RingWriter.create(build_ring_path(Path(folder_name), role), slots)
+    except (OSError, RingError, ValueError) as error:
+        _log.warning("llmprism is off in this process: %s", error)
+        return EngineRun(None, switches, None, environment)
+    return EngineRun(description, switches, writer, environment)
+
+
+def build_ring_path(folder: Path, role: str) -> Path:
+    """Return where this process's ring lies; one role may have several in one process."""
+    safe_role = re.sub(r"[^a-z0-9]+", "-", role.lower())[:32]
+    return folder / f"{safe_role}-{os.getpid()}-{os.urandom(4).hex()}.ring"
+
+
+def _describe_run(
+    engine_name: str,
+    engine_version: str,
+    model: str,
+    operation: str,
+    environment: MutableMapping[str, str],
+) -> RunDescription:
+    engine_id = environment.get(ENGINE_ID_VARIABLE, "").strip()
+    return RunDescription(
+        engine_id=engine_id or f"{engine_name}-{os.urandom(6).hex()}",
+        run=os.urandom(16).hex(),
+        job_id=environment.get("OTEL_LLMPRISM_JOB_ID", "").strip(),
+        engine_name=engine_name,
+        engine_version=engine_version,
+        model=model,
+        operation=operation,
+        steps=read_switches(environment).steps,
+        starter_pid=os.getpid(),
+        starter_ticks=read_start_ticks(os.getpid()) or 0,
+    )
+
+
+def _open_somewhere(
+    description: RunDescription, environment: MutableMapping[str, str], slots: int
+) -> tuple[Path, RingWriter]:
+    problems = []
+    for root in list_runtime_roots(environment):
+        try:
+            folder = make_run_folder(root, description)
+            return folder, _create_first_ring(folder, slots)
+        except (OSError, RingError, RuntimeFolderError) as error:
+            problems.append(str(error))
+    raise RuntimeFolderError(
+        f"{'; '.join(problems)}; set OTEL_LLMPRISM_RUNTIME_DIR to a writable memory-backed folder with room"
+    )
+
+
+def _create_first_ring(folder: Path, slots: int) -> RingWriter:
+    try:
+        return RingWriter.create(build_ring_path(folder, "engine"), slots)
+    except RingError:
+        (folder / RUN_FILE).unlink(missing_ok=True)
+        folder.rmdir()
+        raise

@@ -1,0 +1,95 @@
+# Keeps every hook of ours from hurting its host: an error is counted and swallowed, and a hook that
+# fails or takes too long again and again switches itself off and says so in the ring.
+import time
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from otel_llmprism.native.ring_records import HookOff, pack_hook_off
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_FAILURES = 10  # of one hook; then it stays off
+WINDOW_CALLS = 1000
+_SLOWEST_ALLOWED = WINDOW_CALLS // 100  # calls over budget in a window: more means p99 is over it
+BUDGET_NS = 1_000_000  # 1 ms: 1 % of a slow step, far above what a hook needs (tens of microseconds)
+
+
+class Ring(Protocol):
+    def put(self, record: bytes, /) -> bool: ...
+
+
+class NullRing:
+    """Takes nothing: what recorders write to when we are off."""
+
+    def put(self, _record: bytes, /) -> bool:
+        return False
+
+
+class HookState:
+    """One hook's health in one process."""
+
+    def __init__(self, name: str, ring: Ring, budget_ns: int = BUDGET_NS) -> None:
+        self.name = name
+        self.is_off = False
+        self.failures = 0
+        self.calls = 0
+        self.total_ns = 0
+        self._slow_calls = 0
+        self._slowest_ns = 0
+        self._ring = ring
+        self._budget_ns = budget_ns
+
+    def note_call(self, duration_ns: int) -> None:
+        self.calls += 1
+        self.total_ns += duration_ns
+        if duration_ns > self._budget_ns:
+            self._slow_calls += 1
+            self._slowest_ns = max(self._slowest_ns, duration_ns)
+        if self.calls % WINDOW_CALLS == 0:
+            if self._slow_calls > _SLOWEST_ALLOWED:
+                self._switch_off(HookOff.BUDGET)
+            self._slow_calls = 0
+
+    def note_failure(self) -> None:
+        self.failures += 1
+        if self.failures >= MAX_FAILURES:
+            self._switch_off(HookOff.FAILED)
+
+    def _switch_off(self, reason: HookOff) -> None:
+        self.is_off = True
+        now_ns = time.monotonic_ns()
+        self._ring.put(pack_hook_off(self.name, now_ns, self._slowest_ns, self._budget_ns, reason))
+
+
+class Guarded(Protocol):
+    hook: HookState
+
+
+G = TypeVar("G", bound=Guarded)
+
+
+def guarded(
+    fallback: R,
+) -> Callable[[Callable[Concatenate[G, P], R]], Callable[Concatenate[G, P], R]]:
+    """Make a method of a recorder safe to call from the user's process; `fallback` on any error."""
+
+    def decorate(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
+        clock = time.perf_counter_ns
+
+        def call(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            hook = self.hook
+            if hook.is_off:
+                return fallback
+            began_ns = clock()
+            try:
+                return method(self, *args, **kwargs)
+            except Exception:  # noqa: BLE001  whatever it is, the user's step goes on
+                hook.note_failure()
+                return fallback
+            finally:
+                hook.note_call(clock() - began_ns)
+
+        return call
+
+    return decorate

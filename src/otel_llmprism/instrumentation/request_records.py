@@ -1,0 +1,94 @@
+# The front end's and the scheduler's hooks about one request's life. Ids and numbers in, ring records
+# out; no prompt, completion or token id can be passed. Never raises.
+from otel_llmprism.instrumentation.guard import HookState, Ring, guarded
+from otel_llmprism.instrumentation.sampling import Sampler
+from otel_llmprism.instrumentation.trace_context import SpanContext, draw_id, parse_traceparent
+from otel_llmprism.native.ring_records import (
+    UNKNOWN_NS,
+    Finish,
+    RequestEvent,
+    derive_request_handle,
+    pack_request_arrived,
+    pack_request_ended,
+    pack_request_event,
+)
+
+NO_CONTEXT = SpanContext(bytes(16), bytes(8), bytes(8), is_sampled=False)
+
+
+class RequestRecorder:
+    """May be used by several threads."""
+
+    def __init__(self, ring: Ring, sampler: Sampler, *, reads_context: bool) -> None:
+        self.hook = HookState("request", ring)
+        self._ring = ring
+        self._sampler = sampler
+        self._reads_context = reads_context
+
+    @guarded(NO_CONTEXT)
+    def record_arrival(
+        self,
+        request_id: str,
+        arrival_ns: int,
+        traceparent: str = "",
+        external_id: str = "",
+        *,
+        is_local_parent: bool = False,
+    ) -> SpanContext:
+        """Fix the request's span context: a child of the caller's, or a new root."""
+        caller = parse_traceparent(traceparent) if self._reads_context else None
+        trace_id = caller.trace_id if caller else draw_id(16)
+        context = SpanContext(
+            trace_id=trace_id,
+            span_id=draw_id(8),
+            parent_span_id=caller.span_id if caller else bytes(8),
+            is_sampled=self._sampler(caller, trace_id),
+        )
+        record = pack_request_arrived(
+            derive_request_handle(request_id),
+            arrival_ns,
+            context.trace_id,
+            context.span_id,
+            context.parent_span_id,
+            request_id,
+            external_id,
+            sampled=context.is_sampled,
+            has_remote_parent=caller is not None and not is_local_parent,
+        )
+        self._ring.put(record)
+        return context
+
+    @guarded(None)
+    def record_event(
+        self, request_id: str, event: RequestEvent, time_ns: int, step: int = -1, tokens: int = 0
+    ) -> None:
+        """Book one event in a request's life; `step` -1 when it belongs to none."""
+        known = step if step >= 0 else UNKNOWN_NS
+        self._ring.put(pack_request_event(derive_request_handle(request_id), time_ns, event, known, tokens))
+
+    @guarded(None)
+    def record_end(
+        self,
+        request_id: str,
+        time_ns: int,
+        finish: Finish,
+        *,
+        prompt_tokens: int,
+        output_tokens: int,
+        cached_tokens: int = 0,
+        steps: int = 0,
+        preemptions: int = 0,
+    ) -> None:
+        """Book a request's end with the engine's own totals."""
+        record = pack_request_ended(
+            derive_request_handle(request_id),
+            time_ns,
+            prompt_tokens,
+            output_tokens,
+            cached_tokens,
+            steps,
+            preemptions,
+            finish,
+            error=finish is Finish.ERROR,
+        )
+        self._ring.put(record)
