@@ -1,0 +1,158 @@
+# The store as the pipeline sees it: batches in, receipts settled after the commit (or after a counted
+# loss). One writer thread; waiting batches are bounded in bytes, and send() blocks at the bound.
+import logging
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from otel_llmprism.exporters.store.config import StoreConfig
+from otel_llmprism.exporters.store.event_rows import read_events
+from otel_llmprism.exporters.store.latest_metrics import LatestMetrics
+from otel_llmprism.exporters.store.scan_columns import SpanColumns
+from otel_llmprism.exporters.store.searchable import RESOURCE_KEYS, choose_indexed_keys
+from otel_llmprism.exporters.store.store import SpanStore, StoreFullError
+from otel_llmprism.model.signals import Signal
+from otel_llmprism.native.otlp import MalformedRequestError
+from otel_llmprism.pipeline.batch import Batch
+from otel_llmprism.pipeline.counters import Counters
+from otel_llmprism.pipeline.loss import count_loss
+
+_logger = logging.getLogger(__name__)
+
+SPANS = "llmprism.store.spans"
+DUPLICATES = "llmprism.store.duplicates"
+FORGOTTEN = "llmprism.store.forgotten"
+EVENTS = "llmprism.store.events"
+USED_BYTES = "llmprism.store.used_bytes"
+
+_IDLE_S = 1.0  # retention by age is looked after this often when nothing comes in
+_SAY_AGAIN_S = 60.0
+
+
+class StoreSink:
+    """Implements pipeline.ports.Sink over one SpanStore."""
+
+    def __init__(
+        self, config: StoreConfig, counters: Counters, read_time_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        self.latest_metrics = LatestMetrics()
+        self._config = config
+        self._counters = counters
+        self._read_time_ns = read_time_ns
+        keys = choose_indexed_keys(config.index_attributes, with_content=config.index_content)
+        self._columns = SpanColumns(keys, RESOURCE_KEYS)
+        self._waiting: deque[Batch] = deque()
+        self._waiting_bytes = 0
+        self._changed = threading.Condition()
+        self._stop_by_ns: int | None = None
+        self._thread: threading.Thread | None = None
+        self._last_said: dict[str, float] = {}
+
+    def start(self) -> None:
+        """Open the store; raises when its folder is in use, too new, or cannot be written."""
+        store = SpanStore(self._config, self._read_time_ns)
+        self._thread = threading.Thread(target=self._run, args=(store,), name="llmprism-store", daemon=True)
+        self._thread.start()
+
+    def send(self, batch: Batch, /) -> None:
+        """Queue `batch`; blocks while the queue is at its bound."""
+        with self._changed:
+            self._changed.wait_for(self._has_room)
+            self._waiting.append(batch)
+            self._waiting_bytes += len(batch.payload)
+            self._changed.notify_all()
+
+    def stop(self, deadline_ns: int) -> None:
+        """Write what is queued until `deadline_ns` (CLOCK_MONOTONIC), then close the file."""
+        with self._changed:
+            self._stop_by_ns = deadline_ns
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _has_room(self) -> bool:
+        is_stopping = self._stop_by_ns is not None
+        return not self._waiting or is_stopping or self._waiting_bytes < self._config.queue_bytes
+
+    def _run(self, store: SpanStore) -> None:
+        try:
+            while (group := self._take_group()) is not None:
+                if group:
+                    self._write_group(store, group)
+                self._forget_due(store)
+        finally:
+            store.close()
+
+    def _take_group(self) -> list[Batch] | None:
+        """Wait for batches of one signal worth one block; [] after an idle while, None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._stop_by_ns is not None, _IDLE_S)
+            is_late = self._stop_by_ns is not None and time.monotonic_ns() >= self._stop_by_ns
+            if is_late or (self._stop_by_ns is not None and not self._waiting):
+                return None
+            group: list[Batch] = []
+            size = 0
+            while self._waiting and (
+                not group
+                or (
+                    self._waiting[0].signal == group[0].signal
+                    and size + len(self._waiting[0].payload) <= self._config.block_bytes
+                )
+            ):
+                group.append(self._waiting.popleft())
+                size += len(group[-1].payload)
+            self._waiting_bytes -= size
+            self._changed.notify_all()
+            return group
+
+    def _write_group(self, store: SpanStore, group: Sequence[Batch]) -> None:
+        payload = b"".join(batch.payload for batch in group)
+        try:
+            self._write_payload(store, group[0].signal, payload)
+        except MalformedRequestError as error:
+            if len(group) > 1:  # find the bad one; the others are stored
+                for batch in group:
+                    self._write_group(store, [batch])
+                return
+            self._count_loss("malformed", group[0].signal, payload, error)
+        except StoreFullError as error:
+            self._count_loss("disk_full", group[0].signal, payload, error)
+        except Exception as error:  # noqa: BLE001 - the pipeline must outlive a defect of ours; its cost is counted
+            self._count_loss("store_error", group[0].signal, payload, error)
+        for batch in group:
+            batch.receipt.settle()
+
+    def _write_payload(self, store: SpanStore, signal: Signal, payload: bytes) -> None:
+        if signal is Signal.TRACES:
+            rows = self._columns.read_rows(payload)
+            if len(rows):
+                written = store.write_spans(payload, rows)
+                self._counters.add(SPANS, written.spans)
+                self._counters.add(DUPLICATES, written.duplicates)
+        elif signal is Signal.LOGS:
+            events = read_events(payload)
+            if events:
+                self._counters.add(EVENTS, store.write_events(events))
+        else:
+            self.latest_metrics.note_request(payload)
+
+    def _forget_due(self, store: SpanStore) -> None:
+        try:
+            forgotten = store.forget_due()
+            self._counters.add(FORGOTTEN, forgotten.spans)
+            self._counters.set(USED_BYTES, store.measure_used())
+        except (sqlite3.Error, OSError) as error:
+            self._say("retention", f"the store could not forget old spans: {error}", error)
+
+    def _count_loss(self, cause: str, signal: Signal, payload: bytes, error: Exception) -> None:
+        count_loss(self._counters, "store", cause, signal, payload)
+        self._say(cause, f"the store lost records ({cause}): {error}", error)
+
+    def _say(self, cause: str, text: str, error: Exception) -> None:
+        # Once a minute and cause: a disk that stays full must not fill the log as well.
+        now = time.monotonic()
+        if now - self._last_said.get(cause, -_SAY_AGAIN_S) >= _SAY_AGAIN_S:
+            self._last_said[cause] = now
+            _logger.error("%s", text, exc_info=error if cause == "store_error" else None)
