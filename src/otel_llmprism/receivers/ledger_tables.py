@@ -1,0 +1,57 @@
+# Decoded ledger columns (bytes) -> tables. One place that maps the schema to model/steps.py.
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from itertools import accumulate
+from typing import TypeVar
+
+import numpy as np
+
+from otel_llmprism.model import steps as model
+from otel_llmprism.native.ledger_layout import ChunkAnchor
+from otel_llmprism.native.ledger_schema import COLUMNS
+from otel_llmprism.native.ledger_schema import Table as TableId
+
+AnyTable = TypeVar("AnyTable", bound=model.Table)
+_DTYPES = {column.key: np.dtype(column.dtype) for column in COLUMNS}
+
+
+def wrap_columns(columns: Mapping[str, memoryview]) -> model.LedgerTables:
+    """Wrap without copying; the tables keep the decoded buffer alive."""
+    return model.LedgerTables(
+        steps=_wrap(model.StepTable, "steps", columns),
+        identities=_wrap(model.IdentityTable, "identities", columns),
+        ranks=_wrap(model.RankTable, "ranks", columns),
+        members=_wrap(model.MemberTable, "members", columns),
+        running=_wrap(model.RunningTable, "running", columns),
+        arrivals=_wrap(model.ArrivalTable, "arrivals", columns),
+        events=_wrap(model.EventTable, "events", columns),
+        ends=_wrap(model.EndTable, "ends", columns),
+        text=np.frombuffer(columns["text.text"], dtype=np.uint8),
+        pauses=_wrap(model.PauseTable, "pauses", columns),
+    )
+
+
+def build_chunk_table(
+    seqs: Sequence[int], anchors: Sequence[ChunkAnchor], rows: Sequence[tuple[int, ...]]
+) -> model.ChunkTable:
+    """Say where each chunk begins; `rows` are its row counts by table."""
+
+    def count_before(table: TableId) -> model.U32:
+        sums = accumulate((own[table] for own in rows), initial=0)
+        return np.array([*sums][:-1], dtype=np.uint32)
+
+    return model.ChunkTable(
+        seq=np.array(seqs, dtype=np.uint64),
+        anchor_monotonic_ns=np.array([anchor.anchor_monotonic_ns for anchor in anchors], dtype=np.uint64),
+        anchor_realtime_ns=np.array([anchor.anchor_realtime_ns for anchor in anchors], dtype=np.uint64),
+        first_step_row=count_before(TableId.STEPS),
+        first_member_row=count_before(TableId.MEMBERS),
+        first_running_row=count_before(TableId.RUNNING),
+        first_arrival_row=count_before(TableId.ARRIVALS),
+        first_text_row=count_before(TableId.TEXT),
+    )
+
+
+def _wrap(table: type[AnyTable], name: str, columns: Mapping[str, memoryview]) -> AnyTable:
+    keys = [f"{name}.{field.name}" for field in fields(table)]
+    return table(*(np.frombuffer(columns[key], dtype=_DTYPES[key]) for key in keys))
