@@ -1,0 +1,64 @@
+# A YAML file -> one mapping with the environment expanded. Nothing in the file is ever evaluated.
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from otel_llmprism.config.errors import ConfigError
+from otel_llmprism.config.expand import expand_environment
+
+MAX_FILE_BYTES = 1 << 20
+
+
+def load_mapping(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the file says; raises ConfigError with file, line and the mend."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}; check path and permissions") from error
+    if len(text) > MAX_FILE_BYTES:
+        raise ConfigError(f"{path} is larger than {MAX_FILE_BYTES} bytes: is it the right file?")
+    try:
+        # The loader is PyYAML's safe one; ours only refuses a key given twice.
+        mapping = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a subclass of SafeLoader
+    except yaml.MarkedYAMLError as error:
+        at = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{path}{at}: {error.problem or 'this is not YAML'}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if mapping is None:
+        return {}
+    if not isinstance(mapping, dict):
+        raise ConfigError(f"{path}: expected sections such as `receivers:`, not a {type(mapping).__name__}")
+    try:
+        return cast("dict[str, Any]", expand_environment(mapping, environment))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def merge_mappings(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with `over` laid on top: sections are merged, everything else is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge_mappings(below, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+class _StrictLoader(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse a key that is given twice, which YAML would silently let win."""
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            key = str(key_node.value)
+            if key in seen and key != "<<":
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
