@@ -13,3 +13,5 @@ HOLD_BYTES = "llmprism.hold.bytes"
 HOLD_EARLY = "llmprism.hold.early"
 DEAD_LETTERS = "llmprism.dead_letters"
 PIPELINE_ERRORS = "llmprism.pipeline.errors"
+
+UNITS = {INGRESS_BYTES: "By", QUEUE_BYTES: "By", OLDEST_AGE: "s", LOG_BYTES: "By", HOLD_BYTES: "By"}
