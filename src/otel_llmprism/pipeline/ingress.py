@@ -7,6 +7,7 @@ from typing import Protocol
 from otel_llmprism.pipeline.batch import Batch
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.ingress_config import Durability, IngressConfig
+from otel_llmprism.pipeline.logged_ingress import LoggedIngress
 from otel_llmprism.pipeline.memory_ingress import MemoryIngress
 from otel_llmprism.pipeline.ports import Ingress
 
@@ -43,4 +44,4 @@ def build_ingress(
     """Give the ingress that `config.durability` asks for, not yet started."""
     if config.durability is Durability.MEMORY:
         return MemoryIngress(config, counters, monotonic_ns)
-    raise ValueError(f"durability {config.durability} is not built yet")
+    return LoggedIngress(config, counters, monotonic_ns)

@@ -1,5 +1,5 @@
 # What a user can set about acceptance: how durable, how much, where. Plain values, checked here.
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -40,10 +40,16 @@ class IngressConfig:
     queue_requests: int = 10_000
     log: LogConfig | None = None
     replay_metrics_max_age_s: float = 300.0
-    retry_after_s: float = field(default=1.0)
+    retry_after_s: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.durability is not Durability.MEMORY and self.log is None:
-            raise ValueError(f"durability {self.durability} needs log.directory; or set durability: memory")
+        if self.durability is not Durability.MEMORY:
+            self.require_log()
         if self.queue_bytes <= 0 or self.queue_requests <= 0:
             raise ValueError("queue_bytes and queue_requests must be above 0")
+
+    def require_log(self) -> LogConfig:
+        """Give the log's settings, which every durability but memory needs."""
+        if self.log is None:
+            raise ValueError(f"durability {self.durability} needs log.directory; or set durability: memory")
+        return self.log
