@@ -12,9 +12,14 @@ from otel_llmprism.exporters.store.stored import (
     SpanRef,
     StoredTrace,
     TraceQuery,
+    TraceSummary,
 )
+from otel_llmprism.exporters.store.tag_match import ERROR_STATUS
 
 SEARCH_S = 5.0
+MAX_SUMMED_SPANS = 5000
+
+_REF = "span.trace_id, span.span_id, service.text, name.text, span.start_ns, span.duration_ns"
 
 Ids = tuple[bytes, bytes]  # trace id, span id
 
@@ -42,6 +47,12 @@ class StoreReader:
                 if trace.spans:
                     traces.append(trace)
         return traces
+
+    def summarise_traces(self, trace_ids: Iterable[bytes]) -> list[TraceSummary]:
+        """Return one line for each known one of these traces, in this order."""
+        with self._pool.connect(QUESTION_S) as connection:
+            found = (_summarise_trace(connection, trace_id) for trace_id in trace_ids)
+            return [summary for summary in found if summary is not None]
 
     def read_names(self, ids: Iterable[Ids]) -> dict[Ids, SpanRef]:
         """Return what the store knows about these spans."""
@@ -84,10 +95,30 @@ def _read_trace(
     return StoredTrace(trace_id, spans, is_cut=len(rows) > max_spans)
 
 
+def _summarise_trace(connection: sqlite3.Connection, trace_id: bytes) -> TraceSummary | None:
+    rows = connection.execute(
+        f"SELECT {_REF}, span.parent_id, span.status FROM {JOINS} WHERE span.trace_id = ? LIMIT ?",  # noqa: S608 - fixed texts
+        (trace_id, MAX_SUMMED_SPANS + 1),
+    ).fetchall()
+    if not rows:
+        return None
+    spans = sorted((SpanRef(*row[:6]) for row in rows[:MAX_SUMMED_SPANS]), key=lambda ref: ref.start_ns)
+    roots = {row[1] for row in rows if not row[6]}
+    start_ns = spans[0].start_ns
+    return TraceSummary(
+        root=next((ref for ref in spans if ref.span_id in roots), spans[0]),
+        start_ns=start_ns,
+        duration_ns=max(ref.start_ns + ref.duration_ns for ref in spans) - start_ns,
+        services=sorted({ref.service for ref in spans}),
+        spans=len(spans),
+        errors=sum(row[7] == ERROR_STATUS for row in rows[:MAX_SUMMED_SPANS]),
+        is_cut=len(rows) > MAX_SUMMED_SPANS,
+    )
+
+
 def _read_ref(connection: sqlite3.Connection, trace_id: bytes, span_id: bytes) -> SpanRef | None:
     row = connection.execute(
-        "SELECT span.trace_id, span.span_id, service.text, name.text, span.start_ns, span.duration_ns "  # noqa: S608 - fixed texts
-        f"FROM {JOINS} WHERE span.trace_id = ? AND span.span_id = ?",
+        f"SELECT {_REF} FROM {JOINS} WHERE span.trace_id = ? AND span.span_id = ?",  # noqa: S608 - fixed texts
         (trace_id, span_id),
     ).fetchone()
     return None if row is None else SpanRef(*row)

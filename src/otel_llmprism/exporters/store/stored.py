@@ -44,6 +44,19 @@ class StoredTrace:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceSummary:
+    """One line of a result list; `root` is the span without a parent, else the earliest."""
+
+    root: SpanRef
+    start_ns: int
+    duration_ns: int  # from the first start to the last end
+    services: Sequence[str]
+    spans: int
+    errors: int
+    is_cut: bool  # the trace has more spans than were looked at
+
+
+@dataclass(frozen=True, slots=True)
 class BackLink:
     source: SpanRef
     link: LinkView
