@@ -150,7 +150,7 @@ _READERS: dict[Kind, Callable[[object], object]] = {
     Kind.INT: lambda value: _convert_number(value, int),
     Kind.FLOAT: lambda value: _convert_number(value, float),
     Kind.TEXT: _convert_text,
-    Kind.PATH: lambda value: Path(_convert_text(value)).expanduser(),
+    Kind.PATH: lambda value: Path(_convert_text(value)),
     Kind.SECRET: lambda value: Secret(_convert_text(value)),
     Kind.DURATION: parse_duration,
     Kind.SIZE: parse_size,

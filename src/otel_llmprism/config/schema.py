@@ -35,7 +35,8 @@ def _describe_section(section: type) -> dict[str, Any]:
 
 def _describe_field(field: FieldShape) -> dict[str, Any]:
     schema = _describe_shape(field.shape)
-    if field.default is MISSING or field.default is None:
+    # A section's defaults stand at its own keys.
+    if field.default is MISSING or field.default is None or field.shape.kind is Kind.SECTION:
         return schema
     return {**schema, "default": dump_value(field.default, field.shape)}
 
