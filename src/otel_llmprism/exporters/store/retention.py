@@ -84,7 +84,8 @@ def _hand_back_pages(connection: sqlite3.Connection, max_bytes: int) -> None:
     pages, free = _read_pragma(connection, "page_count"), _read_pragma(connection, "freelist_count")
     if free * 10 <= pages and pages * _read_pragma(connection, "page_size") <= max_bytes:
         return
-    connection.execute(f"PRAGMA incremental_vacuum({MAX_PAGES_A_PASS})").fetchall()
+    # As a script: execute() stops after the statement's first step, which frees a single page.
+    connection.executescript(f"PRAGMA incremental_vacuum({MAX_PAGES_A_PASS});")
 
 
 def _read_pragma(connection: sqlite3.Connection, name: str) -> int:

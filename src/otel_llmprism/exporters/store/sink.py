@@ -110,7 +110,11 @@ class StoreSink:
     def _write_group(self, store: SpanStore, group: Sequence[Batch]) -> None:
         payload = b"".join(batch.payload for batch in group)
         try:
-            self._write_payload(store, group[0].signal, payload)
+            if group[0].signal is Signal.METRICS:
+                for batch in group:
+                    self.latest_metrics.note_request(batch.payload)
+            else:
+                self._write_payload(store, group[0].signal, payload)
         except MalformedRequestError as error:
             if len(group) > 1:  # find the bad one; the others are stored
                 for batch in group:
@@ -131,12 +135,10 @@ class StoreSink:
                 written = store.write_spans(payload, rows)
                 self._counters.add(SPANS, written.spans)
                 self._counters.add(DUPLICATES, written.duplicates)
-        elif signal is Signal.LOGS:
+        else:
             events = read_events(payload)
             if events:
                 self._counters.add(EVENTS, store.write_events(events))
-        else:
-            self.latest_metrics.note_request(payload)
 
     def _forget_due(self, store: SpanStore) -> None:
         try:
