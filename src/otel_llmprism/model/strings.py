@@ -54,14 +54,19 @@ class TextColumn:
         return InternedTexts(np.array(codes, dtype=np.uint32), texts)
 
     def _match_raw(self, raw: bytes, candidates: Mask) -> Mask:
-        mask = candidates.copy()
         rows = np.flatnonzero(candidates)
-        if raw and len(rows):
-            octets = np.frombuffer(self.payload, dtype=np.uint8)
-            # Byte by byte over all rows: few rows survive the first ones, and no matrix is built.
-            for index, wanted in enumerate(raw):
-                is_same = octets[self.offsets[rows] + np.uint32(index)] == wanted
-                rows = rows[is_same]
-            mask[:] = False
-            mask[rows] = True
+        at = 0
+        while at < len(raw) and len(rows):
+            width = next(width for width in (8, 4, 2, 1) if width <= len(raw) - at)
+            wanted = int.from_bytes(raw[at : at + width], "little")
+            places = self.offsets[rows] + np.uint32(at)
+            rows = rows[_view_words(self.payload, width)[places] == wanted]
+            at += width
+        mask = np.zeros(len(candidates), dtype=np.bool_)
+        mask[rows] = True
         return mask
+
+
+def _view_words(payload: bytes, width: int) -> npt.NDArray[np.unsignedinteger]:
+    """Every `width` bytes of the payload as a number, one for each byte it can start at; no copy."""
+    return np.ndarray((len(payload) - width + 1,), f"<u{width}", payload, strides=(1,))

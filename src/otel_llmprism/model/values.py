@@ -64,20 +64,18 @@ class ValueColumn:
 
     def match_value(self, value: Scalar) -> Mask:
         """Tell which rows hold exactly `value`, type included."""
-        if isinstance(value, str):
-            return (self.types == ValueType.STRING) & self.texts.match_text(value)
-        if isinstance(value, bytes):
-            same = (
-                self.texts.match_text(value.decode("latin-1"))
-                if value.isascii()
-                else self._match_bytes(value)
-            )
-            return (self.types == ValueType.BYTES) & same
-        if isinstance(value, bool):
-            return (self.types == ValueType.BOOL) & (self.bits == np.uint64(value))
-        if isinstance(value, int):
-            return (self.types == ValueType.INT) & (self.bits.view(np.int64) == value)
-        return (self.types == ValueType.DOUBLE) & (self.bits.view(np.float64) == value)
+        same: Mask
+        if isinstance(value, str | bytes):
+            kind = ValueType.STRING if isinstance(value, str) else ValueType.BYTES
+            same = self.texts.match_text(value)
+        elif isinstance(value, bool):
+            kind, same = ValueType.BOOL, self.bits == np.uint64(value)
+        elif isinstance(value, int):
+            kind, same = ValueType.INT, self.bits.view(np.int64) == value
+        else:
+            kind, same = ValueType.DOUBLE, self.bits.view(np.float64) == value
+        is_kind: Mask = self.types == kind
+        return is_kind & same
 
     def to_numbers(self) -> F64:
         """Return ints, doubles and bools as float64, NaN elsewhere."""

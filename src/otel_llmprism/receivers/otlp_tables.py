@@ -27,7 +27,7 @@ from otel_llmprism.native.otlp import (
 )
 from otel_llmprism.native.otlp_layout import Layout
 
-Rows = npt.NDArray[np.void]
+Rows = npt.NDArray[Any]  # structured: columns by name
 
 
 def read_spans(payload: bytes, keys: KeySelection = NO_KEYS) -> SpanTable:
@@ -104,8 +104,10 @@ def _texts(payload: bytes, rows: Rows, name: str) -> TextColumn:
 
 
 def _values(payload: bytes, buffer: bytes, keys: Sequence[str]) -> Mapping[str, ValueColumn]:
-    cells = _view(buffer, VALUE_DTYPE).reshape(-1, len(keys)) if keys else np.empty((0, 0))
+    if not keys:
+        return {}
+    columns = _view(buffer, VALUE_DTYPE).reshape(-1, len(keys)).T
     return {
         key: ValueColumn(payload, column["type"], column["bits"], column["offset"], column["length"])
-        for key, column in zip(keys, cells.T, strict=True)
+        for key, column in zip(keys, columns, strict=True)
     }

@@ -7,7 +7,7 @@ import numpy as np
 
 from otel_llmprism.model.signals import Signal
 from otel_llmprism.model.strings import Mask, TextColumn
-from otel_llmprism.model.values import Scalar, ValueColumn
+from otel_llmprism.model.values import Scalar, ValueColumn, ValueType
 from otel_llmprism.native import otlp
 from otel_llmprism.pipeline.batch import Batch
 
@@ -74,6 +74,7 @@ class StampStage:
     def _match_where(self, payload: bytes, found: otlp.Scan) -> Mask:
         cells = np.frombuffer(found.values, dtype=_VALUES)
         column = ValueColumn(payload, cells["type"], cells["bits"], cells["offset"], cells["length"])
-        if self._config.equals is None:
-            return column.types != 0
-        return column.match_value(self._config.equals)
+        if self._config.equals is not None:
+            return column.match_value(self._config.equals)
+        is_there: Mask = column.types != ValueType.ABSENT
+        return is_there
