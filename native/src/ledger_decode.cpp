@@ -93,26 +93,46 @@ class ColumnDecoder {
     const ColumnSpec& spec = schema_.columns[index];
     const PackedColumn& column = chunk_.columns[index];
     const size_t rows = chunk_.rows[spec.table];
-    uint8_t* const to = item(index, 0);
+    if (rows == 0) return true;
+    if (column.packed == nullptr) return fill(index, spec.fallback, rows);
+    if (is_stored_as_is(spec, column.header)) {
+      std::memcpy(item(index, 0), column.packed, rows * spec.item_bytes);
+      return true;
+    }
+    return decode_blocks(index, column, rows);
+  }
+
+ private:
+  bool decode_blocks(uint32_t index, const PackedColumn& column, size_t rows) const {
+    const ColumnSpec& spec = schema_.columns[index];
+    const uint8_t width = column.header.width;
+    uint8_t* to = item(index, 0);
     uint64_t values[kBlock];
     uint64_t sum = column.header.first;
     for (size_t done = 0; done < rows; done += kBlock) {
       const size_t count = rows - done < kBlock ? rows - done : kBlock;
-      if (column.packed == nullptr) {
-        for (size_t i = 0; i < count; ++i) values[i] = spec.fallback;
-        if (spec.reference == kIndex || spec.reference == kLookup) return false;
-      } else {
-        const uint8_t width = column.header.width;
-        unpack_any(column.packed + done * width, chunk_.end, width, count, values);
-        add_base(column.header, count, values, &sum);
-        if (!resolve(spec, column.header, done, count, values)) return false;
-      }
-      store_any(values, spec.item_bytes, count, to + done * spec.item_bytes);
+      unpack_any(column.packed + done * width, chunk_.end, width, count, values);
+      add_base(column.header, count, values, &sum);
+      if (!resolve(spec, column.header, done, count, values)) return false;
+      store_any(values, spec.item_bytes, count, to);
+      to += count * spec.item_bytes;
     }
     return true;
   }
 
- private:
+  static bool is_stored_as_is(const ColumnSpec& spec, const ColumnHeader& header) {
+    return spec.reference == kNone && !spec.is_optional && header.mode == 0 && header.base == 0 &&
+           header.width == spec.item_bytes;
+  }
+
+  // A column that names rows cannot be made up.
+  bool fill(uint32_t index, uint64_t value, size_t rows) const {
+    const ColumnSpec& spec = schema_.columns[index];
+    if (spec.reference == kIndex || spec.reference == kLookup) return false;
+    for (size_t row = 0; row < rows; ++row) store_any(&value, spec.item_bytes, 1, item(index, row));
+    return true;
+  }
+
   uint8_t* item(uint32_t index, size_t row) const {
     const ColumnSpec& spec = schema_.columns[index];
     return output_.out + output_.starts[index] + (output_.rows_before[spec.table] + row) * spec.item_bytes;
@@ -142,23 +162,29 @@ class ColumnDecoder {
       }
       return true;
     }
-    for (size_t i = 0; i < count; ++i) {
-      const uint64_t origin = find_origin(spec, done + i);
-      if (spec.is_optional) {
-        values[i] = values[i] == 0 ? kUnknown : values[i] - 1 + origin;
-      } else {
-        values[i] += origin;
-      }
+    uint64_t origins[kBlock];
+    find_origins(spec, done, count, origins);
+    if (spec.is_optional) {
+      for (size_t i = 0; i < count; ++i) values[i] = values[i] == 0 ? kUnknown : values[i] - 1 + origins[i];
+    } else {
+      for (size_t i = 0; i < count; ++i) values[i] += origins[i];
     }
     return true;
   }
 
-  uint64_t find_origin(const ColumnSpec& spec, size_t row) const {
-    if (spec.reference == kSameRow) return load(item(spec.target, row));
-    uint32_t global_row;
-    std::memcpy(&global_row, item(spec.via, row), sizeof global_row);
-    // `via` was checked when it was decoded, so the row exists.
-    return load(output_.out + output_.starts[spec.target] + uint64_t{global_row} * sizeof(uint64_t));
+  void find_origins(const ColumnSpec& spec, size_t done, size_t count, uint64_t* origins) const {
+    if (spec.reference == kSameRow) {
+      std::memcpy(origins, item(spec.target, done), count * sizeof *origins);
+      return;
+    }
+    // `via` was checked when it was decoded, so the rows exist.
+    const uint8_t* const rows = item(spec.via, done);
+    const uint8_t* const targets = output_.out + output_.starts[spec.target];
+    for (size_t i = 0; i < count; ++i) {
+      uint32_t row;
+      std::memcpy(&row, rows + i * sizeof row, sizeof row);
+      origins[i] = load(targets + size_t{row} * sizeof(uint64_t));
+    }
   }
 
   bool to_global_rows(const ColumnSpec& spec, size_t count, uint64_t* values) const {
