@@ -25,7 +25,7 @@ from otel_llmprism.pipeline.loss import count_loss
 from otel_llmprism.pipeline.signal_numbers import NUMBERS, SIGNALS
 from otel_llmprism.semconv.pipeline import DEAD_LETTERS
 
-MAX_DETAIL_CHARS = 1000
+MAX_CAUSE_CHARS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,7 @@ class DeadLettersConfig:
 class DeadLetter:
     signal: Signal
     payload: bytes
-    cause: str
-    detail: str
+    cause: str  # what the backend said
     written_ns: int  # real time
 
 
@@ -62,18 +61,14 @@ class DeadLetters:
         self._lock = threading.Lock()
         self._writer: SegmentWriter | None = None
 
-    def write(self, signal: Signal, payload: bytes, cause: str, detail: str = "") -> bool:
-        """Keep a refused request and count it as lost; False when it could only be counted. Never raises.
-
-        `cause` is a label from a small closed set (such as `rejected`); `detail` is what the backend said.
-        """
-        loss = self._try_write(signal, payload, cause, detail)
+    def write(self, signal: Signal, payload: bytes, cause: str) -> None:
+        """Keep a refused request with what the backend said, and count it as lost. Never raises."""
+        loss = self._try_write(signal, payload, cause)
         if loss is None:
-            self._counters.add(DEAD_LETTERS, cause=cause)
-            count_loss(self._counters, "export", cause, signal, payload)
+            self._counters.add(DEAD_LETTERS, signal=signal)
+            count_loss(self._counters, "export", "rejected", signal, payload)
         else:
             count_loss(self._counters, "dead_letters", loss, signal, payload)
-        return loss is None
 
     def close(self) -> None:
         """Finish the file of this run; a later letter begins another."""
@@ -83,11 +78,11 @@ class DeadLetters:
                 self._writer.segment.close()
                 self._writer = None
 
-    def _try_write(self, signal: Signal, payload: bytes, cause: str, detail: str) -> str | None:
+    def _try_write(self, signal: Signal, payload: bytes, cause: str) -> str | None:
         """Give None when written, else the cause of the loss."""
         if self._config.directory is None:
-            return cause
-        body = _encode(cause, detail, payload)
+            return "not_kept"
+        body = _encode(cause, payload)
         try:
             with self._lock:
                 used = measure_dead_letters(self._config.directory)
@@ -137,8 +132,8 @@ def _list_files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob(f"*{SEGMENT_SUFFIX}") if path.stem.isdigit())
 
 
-def _encode(cause: str, detail: str, payload: bytes) -> bytes:
-    why = json.dumps({"cause": cause, "detail": detail[:MAX_DETAIL_CHARS]}).encode()
+def _encode(cause: str, payload: bytes) -> bytes:
+    why = json.dumps({"cause": cause[:MAX_CAUSE_CHARS]}).encode()
     return len(why).to_bytes(4, "little") + why + payload
 
 
@@ -150,6 +145,6 @@ def _decode(record: LogRecord) -> DeadLetter | None:
         why = json.loads(body[4:end])
         if signal is None or record.kind != KIND_DEAD_LETTER:
             return None
-        return DeadLetter(signal, body[end:], str(why["cause"]), str(why["detail"]), record.accepted_ns)
+        return DeadLetter(signal, body[end:], str(why["cause"]), record.accepted_ns)
     except (ValueError, KeyError, TypeError):
         return None

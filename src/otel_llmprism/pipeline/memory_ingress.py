@@ -1,4 +1,5 @@
 # Acceptance without a log: a bounded queue, lost with the process. A full queue is BUSY.
+import threading
 from collections.abc import Callable
 
 from otel_llmprism.model.signals import Signal
@@ -9,6 +10,7 @@ from otel_llmprism.pipeline.loss import count_loss
 from otel_llmprism.pipeline.ports import ACCEPTED, Outcome, Verdict
 from otel_llmprism.pipeline.queue import BatchQueue
 from otel_llmprism.pipeline.receipt import Receipt
+from otel_llmprism.semconv.metric import LOST
 from otel_llmprism.semconv.pipeline import (
     INGRESS_BYTES,
     INGRESS_REQUESTS,
@@ -26,6 +28,7 @@ class MemoryIngress:
         self._counters = counters
         self._monotonic_ns = monotonic_ns
         self._queue: BatchQueue | None = None
+        self._unsettled = _Tally()
 
     def start(self) -> None:
         self._queue = BatchQueue(self._config.queue_bytes, self._config.queue_requests)
@@ -50,6 +53,9 @@ class MemoryIngress:
             for batch in self._queue.empty_out():
                 count_loss(self._counters, "queue", "shutdown", batch.signal, batch.payload)
                 batch.receipt.settle()
+        if self._unsettled.count:  # their payloads are gone: each stands for at least one record
+            self._counters.add(LOST, self._unsettled.count, stage="export", cause="shutdown")
+        self._unsettled = _Tally()  # late settlements of this run must not touch the next
 
     def record_gauges(self, now_ns: int, /) -> None:
         size, count, oldest_ns = self._queue.measure() if self._queue else (0, 0, None)
@@ -60,9 +66,11 @@ class MemoryIngress:
     def _decide(self, signal: Signal, payload: bytes) -> Verdict:
         if self._queue is None:
             return Verdict(Outcome.UNAVAILABLE, self._config.retry_after_s, "starting")
-        batch = Batch(signal, payload, Receipt(_forget), self._monotonic_ns())
+        batch = Batch(signal, payload, Receipt(self._unsettled.lower), self._monotonic_ns())
+        self._unsettled.rise()
         if self._queue.put(batch):
             return ACCEPTED
+        batch.receipt.settle()
         if self._queue.is_closed():
             return Verdict(Outcome.UNAVAILABLE, self._config.retry_after_s, "draining")
         return Verdict(
@@ -72,5 +80,17 @@ class MemoryIngress:
         )
 
 
-def _forget() -> None:
-    """Do nothing: in memory there is nothing to free."""
+class _Tally:
+    """Counts up and down from any thread."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = threading.Lock()
+
+    def rise(self) -> None:
+        with self._lock:
+            self.count += 1
+
+    def lower(self) -> None:
+        with self._lock:
+            self.count -= 1

@@ -194,3 +194,11 @@ def test_nothing_is_lost_or_torn_in_an_undamaged_log(open_log: OpenLog, counters
     log.close()
     assert len(read_payloads(open_log())) == 10
     assert counters.read_all() == []
+
+
+def test_segment_that_was_read_to_its_end_while_empty_stays_for_what_comes(open_log: OpenLog) -> None:
+    log = open_log()
+    assert log.read_next(is_last=True) is None
+    log.append(1, b"a")
+    log.close()
+    assert read_payloads(open_log()) == [b"a"]

@@ -69,8 +69,7 @@ class WriteAheadLog:
         """Say that a record is settled; its segment goes when all of it is. Never raises."""
         with self._lock:
             self._segments.free(segment, sequence)
-            if segment is not self._appender.segment:
-                self._segments.remove_if_spent(segment)
+            self._remove_if_spent(segment)
 
     def read_from(self, position: Position) -> None:
         """Let read_next go on at a record that was just written and was not handed out."""
@@ -143,4 +142,8 @@ class WriteAheadLog:
                 passed.segment.total = passed.handed
             else:
                 passed.segment.freed += passed.damaged
-            self._segments.remove_if_spent(passed.segment)
+            self._remove_if_spent(passed.segment)
+
+    def _remove_if_spent(self, segment: Segment) -> None:
+        if segment is not self._appender.segment:  # more may come to that one
+            self._segments.remove_if_spent(segment)
