@@ -11,7 +11,7 @@ from otel_llmprism.instrumentation.guard import NullRing, Ring
 from otel_llmprism.instrumentation.keeping import StepKeeper
 from otel_llmprism.instrumentation.rank_records import RankPlace, RankRecorder
 from otel_llmprism.instrumentation.request_records import RequestRecorder
-from otel_llmprism.instrumentation.run_folder import (
+from otel_llmprism.native.run_folder import (
     RUN_FILE,
     RunDescription,
     RuntimeFolderError,

@@ -1,0 +1,70 @@
+# Ledger tables and host samples -> numbered records: kept on the node, and shipped as log records. The
+# numbers go on after a restart, since readers tell repeats by them.
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from otel_llmprism.exporters.ledger_chunks import encode_chunk
+from otel_llmprism.exporters.otlp_attributes import Attributes
+from otel_llmprism.exporters.otlp_logs import LedgerRecord, encode_ledger_records
+from otel_llmprism.model.steps import Anchor, LedgerTables
+from otel_llmprism.native import ledger_layout
+from otel_llmprism.native.ledger_layout import ChunkAnchor
+from otel_llmprism.semconv import ledger as names
+
+_SEQ_FILE = "seq.json"
+_NO_STEP = (1 << 64) - 1
+
+
+class LedgerShipper:
+    """Collects records between two shipments."""
+
+    def __init__(
+        self,
+        folder: Path,
+        node: str,
+        resource: Attributes,
+        keep: Callable[[LedgerRecord], None],
+        version: str,
+    ) -> None:
+        self._folder = folder
+        self._node = node
+        self._resource = resource
+        self._keep = keep
+        self._version = version
+        self._next_seq = _read_numbers(folder / _SEQ_FILE)
+        self._records: list[LedgerRecord] = []
+
+    def add_tables(self, tables: LedgerTables, anchor: Anchor) -> None:
+        """Encode one chunk, keep it on the node, and have it ready to ship."""
+        steps = tables.steps.step
+        first, last = (int(steps[0]), int(steps[-1])) if len(steps) else (_NO_STEP, _NO_STEP)
+        body = encode_chunk(tables, ChunkAnchor(first, last, anchor.monotonic_ns, anchor.realtime_ns))
+        known = (first, last) if len(steps) else (-1, -1)
+        self._add(names.EVENT_LEDGER, body, ledger_layout.VERSION, anchor.realtime_ns, known)
+
+    def add_host_samples(self, body: bytes, version: int, realtime_ns: int) -> None:
+        self._add(names.EVENT_HOST, body, version, realtime_ns, (-1, -1))
+
+    def take_request(self) -> tuple[bytes, int]:
+        """Return the request for what was collected and how many records it has; empty for none."""
+        records, self._records = self._records, []
+        if not records:
+            return b"", 0
+        return encode_ledger_records(self._resource, records, self._version), len(records)
+
+    def _add(self, event: str, body: bytes, version: int, time_ns: int, steps: tuple[int, int]) -> None:
+        seq = self._next_seq.get(event, 0)
+        record = LedgerRecord(event, body, version, self._node, seq, time_ns, *steps)
+        self._next_seq[event] = seq + 1
+        (self._folder / _SEQ_FILE).write_text(json.dumps(self._next_seq), encoding="utf-8")
+        self._keep(record)
+        self._records.append(record)
+
+
+def _read_numbers(path: Path) -> dict[str, int]:
+    try:
+        numbers = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(event): int(seq) for event, seq in numbers.items()}

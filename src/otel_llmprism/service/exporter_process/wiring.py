@@ -1,0 +1,84 @@
+# The exporter process on one screen: rings -> assembler -> ledger, spans, metrics -> outbox -> OTLP.
+# This module alone says what is joined to what.
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from otel_llmprism import __version__
+from otel_llmprism.exporters.otlp_client import OtlpClient
+from otel_llmprism.exporters.otlp_client_environment import read_client_configs
+from otel_llmprism.exporters.request_spans import RequestTexts
+from otel_llmprism.exporters.step_spans import StepOrigin
+from otel_llmprism.model.signals import Signal
+from otel_llmprism.model.steps import Anchor
+from otel_llmprism.native.ring import read_clocks
+from otel_llmprism.native.ring_writer import read_start_ticks
+from otel_llmprism.native.run_folder import RunDescription
+from otel_llmprism.pipeline.counters import Counters
+from otel_llmprism.receivers.ring import RingAssembler
+from otel_llmprism.service.exporter_process.byte_budget import ByteBudget
+from otel_llmprism.service.exporter_process.engine_metrics import EngineMetrics
+from otel_llmprism.service.exporter_process.engine_telemetry import EngineTelemetry
+from otel_llmprism.service.exporter_process.kept_step_spans import KeptStepSpans
+from otel_llmprism.service.exporter_process.ledger_shipper import LedgerShipper
+from otel_llmprism.service.exporter_process.loop import ExporterLoop, LoopParts
+from otel_llmprism.service.exporter_process.metric_store import MetricStore
+from otel_llmprism.service.exporter_process.outbox import Outbox
+from otel_llmprism.service.exporter_process.request_book import RequestBook
+from otel_llmprism.service.exporter_process.resource import build_resource
+from otel_llmprism.service.exporter_process.ring_watch import RingWatch
+from otel_llmprism.service.exporter_process.settings import ExporterSettings
+
+_BURST_S = 10.0
+
+
+def build_outbox(environment: Mapping[str, str], settings: ExporterSettings, counters: Counters) -> Outbox:
+    """Return the way out that OTEL_EXPORTER_OTLP_* describe; ConfigError when they cannot work."""
+    configs = read_client_configs(environment)
+    client = OtlpClient(configs[Signal.TRACES], configs)
+    return Outbox(client, counters, settings.queue_bytes)
+
+
+def build_loop(
+    folder: Path,
+    run: RunDescription,
+    environment: Mapping[str, str],
+    *,
+    settings: ExporterSettings,
+    outbox: Outbox,
+    counters: Counters,
+) -> ExporterLoop:
+    """Join the parts for one run folder."""
+    node = socket.gethostname()
+    resource = build_resource(run, environment, node, __version__)
+    texts = RequestTexts(run.operation, run.engine_name, run.model)
+    store, book = MetricStore(), RequestBook()
+    metrics = EngineMetrics(store, texts)
+    budget = ByteBudget(settings.budget_bytes_per_s, _BURST_S, time.monotonic_ns())
+    run_id = bytes.fromhex(run.run)
+    parts = LoopParts(
+        settings=settings,
+        resource=resource,
+        version=__version__,
+        rings=RingWatch(folder, counters),
+        assembler=RingAssembler(counters),
+        telemetry=EngineTelemetry(texts, metrics, book, KeptStepSpans(book, metrics, budget, counters)),
+        metrics=metrics,
+        store=store,
+        counters=counters,
+        budget=budget,
+        shipper=LedgerShipper(folder, node, resource, lambda _record: None, __version__),
+        put=outbox.put,
+        sample_host=lambda _now_ns: b"",
+        read_anchor=lambda: Anchor(*read_clocks()),
+        is_engine_gone=lambda: read_start_ticks(run.starter_pid) != run.starter_ticks,
+        build_origin=lambda anchor: StepOrigin(run.engine_id, run_id, anchor),
+    )
+    return ExporterLoop(parts)
+
+
+def lower_priority() -> None:
+    """Leave the engine its cores."""
+    os.nice(10)
