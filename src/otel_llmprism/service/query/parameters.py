@@ -157,6 +157,7 @@ def _read_json_tags(text: str) -> dict[str, str]:
         raise BadParameterError("tags", "too long", hint)
     try:
         tags = json.loads(text)
+        str(tags).encode()  # half a surrogate pair is text for JSON, but for nobody else
     except (ValueError, RecursionError):
         raise BadParameterError("tags", "no JSON", hint) from None
     if not isinstance(tags, dict) or not all(isinstance(value, str) for value in tags.values()):
