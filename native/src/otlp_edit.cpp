@@ -1,5 +1,7 @@
 // Drops records from a scanned request or appends fields to them. Only the lengths that enclose a change
 // are written anew; every place in the tables is checked against the payload before it is used.
+#include <new>
+
 #include "otlp_fields.h"
 
 namespace llmprism::otlp {
@@ -55,20 +57,21 @@ class Editor {
     return true;
   }
 
-  // Fills edited, unless nothing changes.
-  bool build(llmprism_otlp_edited& edited) {
-    if (keep_ == nullptr && additions_.count() == 0) return true;
-    if (keep_ != nullptr && !drop_empty_ && std::memchr(keep_, 0, tables_.record_count) == nullptr) return true;
+  bool is_needed() const {
+    if (keep_ == nullptr) return additions_.count() != 0;
+    return drop_empty_ || std::memchr(keep_, 0, tables_.record_count) != nullptr;
+  }
+
+  // Works out what becomes of every envelope, and the size of it all.
+  bool plan(uint64_t& total) {
     if (plans_.open(tables_.resource_count + tables_.scope_count + 1) == nullptr) return fail(kNoMemory);
-    uint64_t total;
     if (!plan_resources(total)) return false;
-    if (total > kMaxPayload) return fail(kGrownTooLarge);
-    edited.data = static_cast<uint8_t*>(std::malloc(total + 1));
-    if (edited.data == nullptr) return fail(kNoMemory);
-    edited.size = total;
-    out_ = edited.data;
+    return total <= kMaxPayload || fail(kGrownTooLarge);
+  }
+
+  void emit(uint8_t* out) {
+    out_ = out;
     emit_resources();
-    return true;
   }
 
   uint32_t error_code() const { return request_.error_code; }
@@ -285,7 +288,7 @@ class Editor {
     cursor = place.end();
   }
 
-  const llmprism_otlp_tables& tables_;
+  const llmprism_otlp_tables tables_;
   Request request_;
   FieldFilter filter_;
   const uint8_t* keep_ = nullptr;
@@ -297,34 +300,56 @@ class Editor {
   Rows<Addition> additions_;
 };
 
-void finish(Editor& editor, bool is_built, llmprism_otlp_edited& edited) {
-  if (is_built) return;
-  edited.error_code = editor.error_code();
-  edited.error_offset = editor.error_offset();
+Editor* open_editor(const llmprism_otlp_tables& tables, llmprism_otlp_edit& edit) {
+  edit = {};
+  void* room = std::malloc(sizeof(Editor));
+  if (room == nullptr) {
+    edit.error_code = kNoMemory;
+    return nullptr;
+  }
+  return new (room) Editor(tables);
+}
+
+void close_editor(Editor* editor) {
+  editor->~Editor();
+  std::free(editor);
+}
+
+// Keeps the editor only if there is something to emit.
+void finish(Editor* editor, bool is_fine, llmprism_otlp_edit& edit) {
+  const bool is_needed = is_fine && editor->is_needed();
+  if (is_needed && editor->plan(edit.size)) {
+    edit.editor = editor;
+    return;
+  }
+  edit.error_code = editor->error_code();
+  edit.error_offset = editor->error_offset();
+  close_editor(editor);
 }
 
 }  // namespace
 }  // namespace llmprism::otlp
 
 void llmprism_otlp_select(const llmprism_otlp_tables* tables, const uint8_t* keep, uint64_t drop_empty,
-                          llmprism_otlp_edited* edited) {
-  *edited = {};
-  llmprism::otlp::Editor editor(*tables);
-  editor.drop_records(keep, drop_empty != 0);
-  finish(editor, editor.build(*edited), *edited);
+                          llmprism_otlp_edit* edit) {
+  llmprism::otlp::Editor* editor = llmprism::otlp::open_editor(*tables, *edit);
+  if (editor == nullptr) return;
+  editor->drop_records(keep, drop_empty != 0);
+  finish(editor, true, *edit);
 }
 
 void llmprism_otlp_append(const llmprism_otlp_tables* tables, const uint8_t* blob, uint64_t blob_size,
                           const uint8_t* record_indexes, const uint8_t* edit_sizes, uint64_t edit_count,
-                          llmprism_otlp_edited* edited) {
-  *edited = {};
-  llmprism::otlp::Editor editor(*tables);
-  const bool is_built =
-      editor.add_fields(blob, blob_size, record_indexes, edit_sizes, edit_count) && editor.build(*edited);
-  finish(editor, is_built, *edited);
+                          llmprism_otlp_edit* edit) {
+  llmprism::otlp::Editor* editor = llmprism::otlp::open_editor(*tables, *edit);
+  if (editor == nullptr) return;
+  finish(editor, editor->add_fields(blob, blob_size, record_indexes, edit_sizes, edit_count), *edit);
 }
 
-void llmprism_otlp_release_edited(llmprism_otlp_edited* edited) {
-  std::free(edited->data);
-  *edited = {};
+void llmprism_otlp_emit(llmprism_otlp_edit* edit, uint8_t* out) {
+  auto* editor = static_cast<llmprism::otlp::Editor*>(edit->editor);
+  if (editor == nullptr) return;
+  if (out != nullptr) editor->emit(out);
+  llmprism::otlp::close_editor(editor);
+  *edit = {};
 }

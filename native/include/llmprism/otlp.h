@@ -139,9 +139,10 @@ struct llmprism_otlp_tables {
   uint64_t signal;
 };
 
-// data is NULL without an error when nothing changed.
-struct llmprism_otlp_edited {
-  uint8_t* data;
+// What an edit is going to be. editor is NULL when nothing changes or on an error; else the caller makes
+// room for size bytes and calls llmprism_otlp_emit, which frees it. Payload, rows, keep and blob stay until then.
+struct llmprism_otlp_edit {
+  void* editor;
   uint64_t size;
   uint64_t error_offset;
   uint64_t error_code;
@@ -155,9 +156,10 @@ LLMPRISM_API void llmprism_otlp_release(llmprism_otlp_result* result);
 
 // keep: one byte a record. drop_empty: also leave out what held no record from the start.
 LLMPRISM_API void llmprism_otlp_select(const llmprism_otlp_tables* tables, const uint8_t* keep, uint64_t drop_empty,
-                                       llmprism_otlp_edited* edited);
+                                       llmprism_otlp_edit* edit);
 // Edits: record indexes in order, and the sizes of their pieces of blob.
 LLMPRISM_API void llmprism_otlp_append(const llmprism_otlp_tables* tables, const uint8_t* blob, uint64_t blob_size,
                                        const uint8_t* record_indexes, const uint8_t* edit_sizes, uint64_t edit_count,
-                                       llmprism_otlp_edited* edited);
-LLMPRISM_API void llmprism_otlp_release_edited(llmprism_otlp_edited* edited);
+                                       llmprism_otlp_edit* edit);
+// Writes size bytes to out (NULL: only frees).
+LLMPRISM_API void llmprism_otlp_emit(llmprism_otlp_edit* edit, uint8_t* out);

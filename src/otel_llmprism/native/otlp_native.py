@@ -27,6 +27,10 @@ _RESOURCE_SIZE, _SCOPE_SIZE, _VALUE_SIZE = (
 _NO_MEMORY, _FOREIGN_SCAN, _GROWN_TOO_LARGE = 100, 101, 102
 _CUT_RANGE: Final = 1  # leave out whatever holds no kept record
 
+_allocate_bytes: Final = ctypes.pythonapi.PyBytes_FromStringAndSize
+_allocate_bytes.argtypes = (ctypes.c_char_p, ctypes.c_ssize_t)
+_allocate_bytes.restype = ctypes.py_object
+
 
 class _Result(ctypes.Structure):
     _fields_ = (
@@ -45,9 +49,9 @@ class _Result(ctypes.Structure):
     )
 
 
-class _Edited(ctypes.Structure):
+class _Edit(ctypes.Structure):
     _fields_ = (
-        ("data", ctypes.c_void_p),  # NULL without an error: nothing changed
+        ("editor", ctypes.c_void_p),  # NULL without an error: nothing changes
         ("size", ctypes.c_uint64),
         ("error_offset", ctypes.c_uint64),
         ("error_code", ctypes.c_uint64),
@@ -75,17 +79,17 @@ def find_scanner() -> ctypes.CDLL | None:
     if library is None or not hasattr(library, "llmprism_otlp_scan"):
         return None
     text, number = ctypes.c_char_p, ctypes.c_uint64
-    result, edited, tables = (ctypes.POINTER(kind) for kind in (_Result, _Edited, _Tables))
+    result, edit, tables = (ctypes.POINTER(kind) for kind in (_Result, _Edit, _Tables))
     library.llmprism_otlp_scan.argtypes = (text, number, number, text, number, text, number, result)
     library.llmprism_otlp_scan.restype = None
     library.llmprism_otlp_release.argtypes = (result,)
     library.llmprism_otlp_release.restype = None
-    library.llmprism_otlp_select.argtypes = (tables, text, number, edited)
+    library.llmprism_otlp_select.argtypes = (tables, text, number, edit)
     library.llmprism_otlp_select.restype = None
-    library.llmprism_otlp_append.argtypes = (tables, text, number, text, text, number, edited)
+    library.llmprism_otlp_append.argtypes = (tables, text, number, text, text, number, edit)
     library.llmprism_otlp_append.restype = None
-    library.llmprism_otlp_release_edited.argtypes = (edited,)
-    library.llmprism_otlp_release_edited.restype = None
+    library.llmprism_otlp_emit.argtypes = (edit, text)
+    library.llmprism_otlp_emit.restype = None
     return library
 
 
@@ -136,17 +140,17 @@ def _copy_result(result: _Result, payload: bytes, signal: str, keys: KeySelectio
 
 def select(payload: bytes, scan: Scan, keep: bytes) -> bytes:
     """Keep the records whose byte in `keep` is not 0."""
-    edited = _Edited()
-    _scanner().llmprism_otlp_select(_list_tables(payload, scan), keep, 0, edited)
-    return _take_edited(payload, edited)
+    edit = _Edit()
+    _scanner().llmprism_otlp_select(_list_tables(payload, scan), keep, 0, edit)
+    return _take_edit(payload, edit)
 
 
 def cut(payload: bytes, scan: Scan, first: int, last: int) -> bytes:
     """Return the records [first, last) in the envelopes that hold them, and nothing else."""
-    edited = _Edited()
+    edit = _Edit()
     keep = bytes(first) + b"\1" * (last - first) + bytes(scan.record_count - last)
-    _scanner().llmprism_otlp_select(_list_tables(payload, scan), keep, _CUT_RANGE, edited)
-    return _take_edited(payload, edited)
+    _scanner().llmprism_otlp_select(_list_tables(payload, scan), keep, _CUT_RANGE, edit)
+    return _take_edit(payload, edit)
 
 
 def append_fields(payload: bytes, scan: Scan, edits: Sequence[tuple[int, bytes]]) -> bytes:
@@ -155,11 +159,11 @@ def append_fields(payload: bytes, scan: Scan, edits: Sequence[tuple[int, bytes]]
     indexes = array("I", [index for index, _ in ordered]).tobytes()
     sizes = array("I", [len(blob) for _, blob in ordered]).tobytes()
     blob = b"".join([blob for _, blob in ordered])
-    edited = _Edited()
+    edit = _Edit()
     _scanner().llmprism_otlp_append(
-        _list_tables(payload, scan), blob, len(blob), indexes, sizes, len(ordered), edited
+        _list_tables(payload, scan), blob, len(blob), indexes, sizes, len(ordered), edit
     )
-    return _take_edited(payload, edited)
+    return _take_edit(payload, edit)
 
 
 def _list_tables(payload: bytes, scan: Scan) -> _Tables:
@@ -176,12 +180,17 @@ def _list_tables(payload: bytes, scan: Scan) -> _Tables:
     )
 
 
-def _take_edited(payload: bytes, edited: _Edited) -> bytes:
+def _take_edit(payload: bytes, edit: _Edit) -> bytes:
+    _raise_error(edit.error_code, edit.error_offset)
+    if edit.editor is None:
+        return payload
+    out: bytes = b""
     try:
-        _raise_error(edited.error_code, edited.error_offset)
-        return payload if edited.data is None else _copy(edited.data, edited.size)
+        # Room nobody else has seen yet: the one moment at which bytes may be written.
+        out = _allocate_bytes(None, edit.size)
+        return out
     finally:
-        _scanner().llmprism_otlp_release_edited(edited)
+        _scanner().llmprism_otlp_emit(edit, out or None)
 
 
 def _raise_error(code: int, offset: int) -> None:
