@@ -1,0 +1,34 @@
+# One number about the host beside an engine, and how /proc and /sys files are read: bounded, and absent
+# files simply give nothing.
+from pathlib import Path
+from typing import NamedTuple
+
+_MAX_BYTES = 1 << 20  # /proc/stat of a host with hundreds of processors
+
+
+class HostReading(NamedTuple):
+    """`name` says what and in which unit; `instance` which cpu state, thread or group; sums only rise."""
+
+    name: str
+    instance: str
+    value: float
+
+
+def read_text(path: Path) -> str:
+    """Return a small file's text, or nothing when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def read_numbers(path: Path) -> dict[str, int]:
+    """Read `key value` lines (a colon and a unit may follow the key and the value)."""
+    numbers = {}
+    for line in read_text(path).splitlines():
+        key, _, rest = line.partition(" ")
+        first = rest.split(maxsplit=1)[:1]
+        if first and first[0].isdecimal():
+            numbers[key.rstrip(":")] = int(first[0])
+    return numbers
