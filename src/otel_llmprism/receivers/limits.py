@@ -3,6 +3,8 @@
 import threading
 from dataclasses import dataclass
 
+from otel_llmprism.config.errors import ConfigError
+
 MIB = 1 << 20
 
 
@@ -16,9 +18,9 @@ class IntakeLimits:
     def __post_init__(self) -> None:
         """Refuse what could never serve a request."""
         if self.max_request_bytes < 1 or self.max_concurrent < 1:
-            raise ValueError("limits: max_request_bytes and max_concurrent must be at least 1")
+            raise ConfigError("limits: max_request_bytes and max_concurrent must be at least 1")
         if self.receive_timeout_s <= 0 or self.retry_after_s <= 0:
-            raise ValueError("limits: receive_timeout_s and retry_after_s must be above 0")
+            raise ConfigError("limits: receive_timeout_s and retry_after_s must be above 0")
 
 
 class Gate:

@@ -36,6 +36,7 @@ _SERVICES = {
 _REFUSING_THREADS = 4  # beyond the admitted calls, so that a refusal never waits for a thread
 _MAX_STREAMS = 128  # calls at a time on one connection; more wait at the client
 _MIN_CLIENT_PING_MS = 10_000
+_HANDSHAKE_TIMEOUT_MS = 15_000  # for connections that open and say nothing
 _STOP_MARGIN_S = 5.0
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -46,6 +47,7 @@ class OtlpGrpcConfig:
     limits: IntakeLimits = field(default_factory=IntakeLimits)
     tls: ServerTlsConfig = field(default_factory=ServerTlsConfig)
     token_file: str = ""
+    max_connections: int = 1024
     keepalive_time_s: float = 60.0  # silence after which we ask whether the client is still there
     keepalive_timeout_s: float = 20.0
 
@@ -144,6 +146,8 @@ def _list_options(config: OtlpGrpcConfig) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", config.limits.max_request_bytes),
         ("grpc.max_concurrent_streams", _MAX_STREAMS),
+        ("grpc.max_allowed_incoming_connections", config.max_connections),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
         ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a lottery
         ("grpc.keepalive_time_ms", round(config.keepalive_time_s * 1000)),
         ("grpc.keepalive_timeout_ms", round(config.keepalive_timeout_s * 1000)),

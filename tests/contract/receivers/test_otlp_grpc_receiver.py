@@ -130,6 +130,21 @@ def test_garbage_on_the_port_leaves_the_receiver_serving(
     assert grpc_intake.send(traces.SerializeToString()).code is grpc.StatusCode.OK
 
 
+def test_connections_are_bounded(grpc_intake: Any, traces: ExportTraceServiceRequest) -> None:
+    grpc_intake.start(RecordingIngress(), max_connections=1)
+    options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own for each channel
+    payload = traces.SerializeToString()
+    with grpc.insecure_channel(f"127.0.0.1:{grpc_intake.port}", options=options) as first:
+        assert first.unary_unary(TRACES)(payload) == b""
+        with (
+            grpc.insecure_channel(f"127.0.0.1:{grpc_intake.port}", options=options) as second,
+            pytest.raises(grpc.RpcError) as raised,
+        ):
+            second.unary_unary(TRACES)(payload)
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert first.unary_unary(TRACES)(payload) == b""
+
+
 def test_mutual_tls_admits_only_clients_of_the_ca(
     grpc_intake: Any, traces: ExportTraceServiceRequest, certificates: CertificateFiles
 ) -> None:
