@@ -26,7 +26,7 @@ class Box:
     def __init__(self) -> None:
         self.letters: list[bytes] = []
 
-    def write(self, signal: Signal, payload: bytes, cause: str, detail: str = "") -> None:
+    def write(self, signal: Signal, payload: bytes, cause: str) -> None:
         self.letters.append(payload)
 
 

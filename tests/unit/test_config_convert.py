@@ -38,6 +38,7 @@ class Config:
     names: tuple[str, ...] = ()
     folder: Path = Path("/var")
     tls: Tls | None = None
+    equals: str | int | float | bool | None = None
 
     def __post_init__(self) -> None:
         if self.count > 100:
@@ -57,6 +58,7 @@ FULL = {
     "names": ["a", "b"],
     "folder": "/tmp/x",
     "tls": {"cert_file": "c.pem"},
+    "equals": 7,
 }
 
 
@@ -78,6 +80,7 @@ def test_every_kind_is_read() -> None:
         names=("a", "b"),
         folder=Path("/tmp/x"),
         tls=Tls("c.pem"),
+        equals=7,
     )
 
 

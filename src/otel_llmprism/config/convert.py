@@ -150,6 +150,7 @@ _READERS: dict[Kind, Callable[[object], object]] = {
     Kind.INT: lambda value: _convert_number(value, int),
     Kind.FLOAT: lambda value: _convert_number(value, float),
     Kind.TEXT: _convert_text,
+    Kind.SCALAR: lambda value: value,
     Kind.PATH: lambda value: Path(_convert_text(value)),
     Kind.SECRET: lambda value: Secret(_convert_text(value)),
     Kind.DURATION: parse_duration,

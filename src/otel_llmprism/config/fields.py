@@ -19,6 +19,7 @@ class Kind(Enum):
     TEXT = "text"
     PATH = "path"
     SECRET = "secret"
+    SCALAR = "scalar"  # text, number or truth value, kept as it is written
     CHOICE = "choice"
     DURATION = "duration"
     SIZE = "size"
@@ -35,6 +36,8 @@ _SCALARS: dict[object, Kind] = {
     Path: Kind.PATH,
     Secret: Kind.SECRET,
 }
+# A file cannot write bytes, but the components' Scalar has them.
+_SCALAR_TYPES = {str, int, float, bool, bytes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +75,36 @@ def list_fields(section: type[Any]) -> tuple[FieldShape, ...]:
 
 
 def _read_shape(hint: Any, name: str) -> Shape:
-    options = typing.get_args(hint) if _is_union(hint) else ()
-    if type(None) in options:
-        inner = [option for option in options if option is not type(None)]
-        if len(inner) == 1:
-            return dataclasses.replace(_read_shape(inner[0], name), is_optional=True)
     kind = _SCALARS.get(hint)
     if kind is not None:
         return Shape(_refine_by_unit(kind, name), hint)
+    if isinstance(hint, type):
+        if issubclass(hint, StrEnum):
+            return Shape(Kind.CHOICE, hint)
+        if dataclasses.is_dataclass(hint):
+            return Shape(Kind.SECTION, hint)
+    shape = _read_union(hint, name) if _is_union(hint) else _read_collection(hint, name)
+    if shape is None:
+        raise TypeError(f"no configuration file can hold {name}: {hint}")
+    return shape
+
+
+def _read_union(hint: Any, name: str) -> Shape | None:
+    options = typing.get_args(hint)
+    if type(None) in options:
+        inner = [option for option in options if option is not type(None)]
+        whole = inner[0] if len(inner) == 1 else typing.Union[tuple(inner)]  # noqa: UP007 - made of a list
+        return dataclasses.replace(_read_shape(whole, name), is_optional=True)
+    return Shape(Kind.SCALAR, hint) if set(options) <= _SCALAR_TYPES else None
+
+
+def _read_collection(hint: Any, name: str) -> Shape | None:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return Shape(Kind.CHOICE, hint)
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return Shape(Kind.SECTION, hint)
     if origin in (tuple, list, Sequence) and arguments:
         return Shape(Kind.LIST, origin, item=_read_shape(arguments[0], name))
     if origin in (dict, Mapping) and len(arguments) == 2:
         return Shape(Kind.MAP, origin, item=_read_shape(arguments[1], name))
-    raise TypeError(f"no configuration file can hold {name}: {hint}")
+    return None
 
 
 def _refine_by_unit(kind: Kind, name: str) -> Kind:

@@ -57,6 +57,7 @@ def _describe_scalar(shape: Shape) -> dict[str, Any]:
         Kind.INT: [{"type": "integer"}, _REFERENCE],
         Kind.FLOAT: [{"type": "number"}, _REFERENCE],
         Kind.TEXT: [{"type": ["string", "number"]}],
+        Kind.SCALAR: [{"type": ["string", "number", "boolean"]}],
         Kind.PATH: [{"type": "string"}],
         Kind.SECRET: [{"type": ["string", "number"]}],
         Kind.DURATION: [{"type": "string", "pattern": DURATION_PATTERN}, {"const": 0}, _REFERENCE],

@@ -51,6 +51,7 @@ class OtlpSink:
         self._freed = threading.Condition(threading.Lock())
         self._count = 0
         self._bytes = 0
+        self._unsent: list[Batch] = []
         self._workers: list[threading.Thread] = []
         self._stop = _Stop(monotonic_ns)
 
@@ -61,15 +62,22 @@ class OtlpSink:
             worker.start()
 
     def send(self, batch: Batch, /) -> None:
+        if not self.try_send(batch):
+            with self._freed:
+                self._unsent.append(batch)
+
+    def try_send(self, batch: Batch) -> bool:
+        """Take over `batch`, waiting for room; False when the sink stops: the batch stays with the caller."""
         size = len(batch.payload)
         with self._freed:
             while not self._stop.is_asked() and not self._has_room(size):
                 self._freed.wait()
             if self._stop.is_asked():
-                return  # unsettled: the log gives it again after the restart
+                return False
             self._count += 1
             self._bytes += size
         self._handed_over.put(batch)
+        return True
 
     def stop(self, deadline_ns: int) -> None:
         with self._freed:
@@ -89,6 +97,12 @@ class OtlpSink:
             worker.join(_JOIN_S)
         self._workers.clear()
 
+    def take_unsent(self) -> list[Batch]:
+        """Give, after stop, the batches that did not reach their end; their receipts are unsettled."""
+        with self._freed:
+            unsent, self._unsent = self._unsent, []
+        return unsent
+
     def record_gauges(self) -> None:
         """Set the gauge of requests in flight."""
         with self._freed:
@@ -102,20 +116,28 @@ class OtlpSink:
 
     def _run_worker(self) -> None:
         while (batch := self._handed_over.get()) is not None:
-            try:
-                if self._delivery.deliver(batch.signal, batch.payload, self._stop):
-                    batch.receipt.settle()
-            except Exception:  # noqa: BLE001 - the batch stays unsettled, the log keeps it, the worker lives
-                _LOG.exception("a batch could not be brought to its end")
+            is_done = self._bring_to_end(batch)
             with self._freed:
                 self._count -= 1
                 self._bytes -= len(batch.payload)
+                if not is_done:
+                    self._unsent.append(batch)
                 self._freed.notify_all()
+
+    def _bring_to_end(self, batch: Batch) -> bool:
+        try:
+            if not self._delivery.deliver(batch.signal, batch.payload, self._stop):
+                return False
+            batch.receipt.settle()
+        except Exception:  # noqa: BLE001 - the log keeps the batch, the worker lives on
+            _LOG.exception("a batch could not be brought to its end")
+        return True
 
     def _empty_queue(self) -> None:
         try:
-            while True:
-                self._handed_over.get_nowait()
+            while (batch := self._handed_over.get_nowait()) is not None:
+                with self._freed:
+                    self._unsent.append(batch)
         except Empty:
             return
 

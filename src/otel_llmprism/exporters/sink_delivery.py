@@ -23,7 +23,7 @@ class Client(Protocol):
 
 
 class DeadLetterBox(Protocol):
-    def write(self, signal: Signal, payload: bytes, cause: str, detail: str = "") -> object:
+    def write(self, signal: Signal, payload: bytes, cause: str) -> None:
         """Keep the request, or at least count it as lost; never raises."""
         ...
 
@@ -103,5 +103,4 @@ class Delivery:
     def _bury(self, signal: Signal, payload: bytes, result: SendResult) -> None:
         self._counters.add(EGRESS_REQUESTS, signal=signal, outcome=result.status.value)
         self._outage.note_rejection(signal, result.message)
-        cause = "too_large" if result.status is SendStatus.TOO_LARGE else "rejected"
-        self._dead_letters.write(signal, payload, cause, result.message)
+        self._dead_letters.write(signal, payload, result.message)

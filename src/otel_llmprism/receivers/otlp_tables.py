@@ -49,7 +49,11 @@ def wrap_spans(payload: bytes, found: Scan, keys: KeySelection) -> SpanTable:
 
 def read_logs(payload: bytes, keys: KeySelection = NO_KEYS) -> LogTable:
     """Return the records of a logs request with the values of the selected keys."""
-    found = scan(payload, Signal.LOGS, keys)
+    return wrap_logs(payload, scan(payload, Signal.LOGS, keys), keys)
+
+
+def wrap_logs(payload: bytes, found: Scan, keys: KeySelection) -> LogTable:
+    """Return what an earlier scan of `payload` with `keys` found."""
     rows = _view(found.records, LOG_DTYPE)
     return LogTable(
         event_name=_texts(payload, rows, "event_name"),

@@ -17,6 +17,7 @@ from otel_llmprism.exporters.sink import InFlightConfig
 from otel_llmprism.pipeline.ingress_config import MIB, Durability
 from otel_llmprism.receivers.otlp_grpc import OtlpGrpcConfig
 from otel_llmprism.receivers.otlp_http import OtlpHttpConfig
+from otel_llmprism.reconstruct.stamp import StampConfig
 from otel_llmprism.service.health import HealthConfig
 
 # The outside contract writes these at the top level; they are keys of `service`.
@@ -55,6 +56,23 @@ class OtlpReceiverConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiversConfig:
     otlp: OtlpReceiverConfig = field(default_factory=OtlpReceiverConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldSettings:
+    """Spans with these names wait `duration`, so that a stage can still add to them; all others pass."""
+
+    span_names: tuple[str, ...] = ()
+    duration_s: float = 2.0
+    max_bytes: int = 64 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorsConfig:
+    """Only in mode inline: beside changes nothing that passes elsewhere."""
+
+    hold: HoldSettings = field(default_factory=HoldSettings)
+    stamp: StampConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +132,7 @@ class ServiceConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorConfig:
     receivers: ReceiversConfig = field(default_factory=ReceiversConfig)
+    processors: ProcessorsConfig = field(default_factory=ProcessorsConfig)
     exporters: ExportersConfig = field(default_factory=ExportersConfig)
     service: ServiceConfig = field(default_factory=ServiceConfig)
 
@@ -163,12 +182,11 @@ def _check_no_loop(config: ProcessorConfig, source: str) -> None:
         return
     target = parse_endpoint(config.exporters.otlp.endpoint)
     protocols = config.receivers.otlp.protocols
-    for receiver in (protocols.grpc, protocols.http):
-        if receiver is None:
-            continue
-        host, _, port = receiver.endpoint.rpartition(":")
+    own = {receiver.endpoint for receiver in (protocols.grpc, protocols.http) if receiver is not None}
+    for endpoint in own:
+        host, _, port = endpoint.rpartition(":")
         is_local = target.host in ("127.0.0.1", "localhost", "::1", host.strip("[]"))
-        if is_local and port == str(target.port) and port != "0":
+        if is_local and port == str(target.port):
             raise ConfigError(
                 f"{source}: exporters.otlp.endpoint {config.exporters.otlp.endpoint} is our own receiver; "
                 "name the backend, or move receivers.otlp.protocols to another port"
