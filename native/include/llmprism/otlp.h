@@ -139,6 +139,15 @@ struct llmprism_otlp_tables {
   uint64_t signal;
 };
 
+// Fields to append: u32 record indexes in order, and the u32 sizes of their pieces of blob.
+struct llmprism_otlp_edits {
+  const uint8_t* blob;
+  uint64_t blob_size;
+  const uint8_t* record_indexes;
+  const uint8_t* sizes;
+  uint64_t count;
+};
+
 // What an edit is going to be. editor is NULL when nothing changes or on an error; else the caller makes
 // room for size bytes and calls llmprism_otlp_emit, which frees it. Payload, rows, keep and blob stay until then.
 struct llmprism_otlp_edit {
@@ -157,9 +166,8 @@ LLMPRISM_API void llmprism_otlp_release(llmprism_otlp_result* result);
 // keep: one byte a record. drop_empty: also leave out what held no record from the start.
 LLMPRISM_API void llmprism_otlp_select(const llmprism_otlp_tables* tables, const uint8_t* keep, uint64_t drop_empty,
                                        llmprism_otlp_edit* edit);
-// Edits: record indexes in order, and the sizes of their pieces of blob.
-LLMPRISM_API void llmprism_otlp_append(const llmprism_otlp_tables* tables, const uint8_t* blob, uint64_t blob_size,
-                                       const uint8_t* record_indexes, const uint8_t* edit_sizes, uint64_t edit_count,
+// The fields must be well framed; see llmprism_otlp_edits.
+LLMPRISM_API void llmprism_otlp_append(const llmprism_otlp_tables* tables, const llmprism_otlp_edits* edits,
                                        llmprism_otlp_edit* edit);
 // Writes size bytes to out (NULL: only frees).
 LLMPRISM_API void llmprism_otlp_emit(llmprism_otlp_edit* edit, uint8_t* out);

@@ -72,6 +72,16 @@ class _Tables(ctypes.Structure):
     )
 
 
+class _Edits(ctypes.Structure):
+    _fields_ = (
+        ("blob", ctypes.c_char_p),
+        ("blob_size", ctypes.c_uint64),
+        ("record_indexes", ctypes.c_char_p),
+        ("sizes", ctypes.c_char_p),
+        ("count", ctypes.c_uint64),
+    )
+
+
 @cache
 def find_scanner() -> ctypes.CDLL | None:
     """Return the library with the scanner in it, its signatures set; None without one."""
@@ -79,14 +89,15 @@ def find_scanner() -> ctypes.CDLL | None:
     if library is None or not hasattr(library, "llmprism_otlp_scan"):
         return None
     text, number = ctypes.c_char_p, ctypes.c_uint64
-    result, edit, tables = (ctypes.POINTER(kind) for kind in (_Result, _Edit, _Tables))
+    kinds = (_Result, _Edit, _Tables, _Edits)
+    result, edit, tables, edits = (ctypes.POINTER(kind) for kind in kinds)
     library.llmprism_otlp_scan.argtypes = (text, number, number, text, number, text, number, result)
     library.llmprism_otlp_scan.restype = None
     library.llmprism_otlp_release.argtypes = (result,)
     library.llmprism_otlp_release.restype = None
     library.llmprism_otlp_select.argtypes = (tables, text, number, edit)
     library.llmprism_otlp_select.restype = None
-    library.llmprism_otlp_append.argtypes = (tables, text, number, text, text, number, edit)
+    library.llmprism_otlp_append.argtypes = (tables, edits, edit)
     library.llmprism_otlp_append.restype = None
     library.llmprism_otlp_emit.argtypes = (edit, text)
     library.llmprism_otlp_emit.restype = None
@@ -160,9 +171,8 @@ def append_fields(payload: bytes, scan: Scan, edits: Sequence[tuple[int, bytes]]
     sizes = array("I", [len(blob) for _, blob in ordered]).tobytes()
     blob = b"".join([blob for _, blob in ordered])
     edit = _Edit()
-    _scanner().llmprism_otlp_append(
-        _list_tables(payload, scan), blob, len(blob), indexes, sizes, len(ordered), edit
-    )
+    fields = _Edits(blob, len(blob), indexes, sizes, len(ordered))
+    _scanner().llmprism_otlp_append(_list_tables(payload, scan), fields, edit)
     return _take_edit(payload, edit)
 
 
