@@ -13,22 +13,29 @@ def fetch(path: str) -> tuple[int, bytes]:
     sent: list[Message] = []
 
     async def ask() -> None:
+        request: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+
         async def receive() -> Message:
-            return {"type": "http.request", "body": b"", "more_body": False}
+            if not request:
+                await asyncio.Event().wait()  # this client never hangs up
+            return request.pop()
 
         async def send(message: Message) -> None:
             sent.append(message)
 
         scope = {
-            **{"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET"},
-            **{
-                "scheme": "http",
-                "path": path,
-                "raw_path": path.encode(),
-                "query_string": b"",
-                "root_path": "",
-            },
-            **{"headers": [(b"host", b"localhost")], "server": ("localhost", 80), "client": ("127.0.0.1", 1)},
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(b"host", b"localhost")],
+            "server": ("localhost", 80),
+            "client": ("127.0.0.1", 1),
         }
         await Starlette(routes=routes.build_routes())(scope, receive, send)
 
