@@ -122,9 +122,9 @@ def change(chunk: bytes, at: int, raw: bytes) -> bytes:
         (EMPTY + b"x", Status.TRAILING_BYTES),
         (EMPTY[:-1], Status.TRUNCATED),
         (bytes((1 << 20) + 1), Status.TOO_MANY_ROWS),
-        (pack_chunk(ANCHOR, [0] * 12, []), Status.BAD_COLUMN),
-        (pack_chunk(ANCHOR, [2000] + [0] * 10, []), Status.TOO_MANY_ROWS),
-        (pack_chunk(ANCHOR, [0, 0, 5] + [0] * 8, []), Status.BAD_INDEX),
+        (pack_chunk(ANCHOR, [0] * 15, []), Status.BAD_COLUMN),
+        (pack_chunk(ANCHOR, [2000], []), Status.TOO_MANY_ROWS),
+        (pack_chunk(ANCHOR, [0, 0, 5], []), Status.BAD_INDEX),
     ],
 )  # fmt: skip
 def test_each_way_to_be_wrong_has_its_name(decode: object, chunk: bytes, status: Status) -> None:

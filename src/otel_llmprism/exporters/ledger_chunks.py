@@ -2,9 +2,11 @@
 # that holds value - base, plain or as differences, after subtracting what the schema refers it to.
 # Knows no OTLP and no file.
 from collections.abc import Mapping
+from dataclasses import fields
 
 import numpy as np
 
+from otel_llmprism.model.hosts import HostTables
 from otel_llmprism.model.steps import U64, UNKNOWN, LedgerTables, Table
 from otel_llmprism.native import ledger_layout as layout
 from otel_llmprism.native.ledger_layout import ChunkAnchor, PackedColumn
@@ -13,6 +15,7 @@ from otel_llmprism.native.ledger_schema import Table as TableId
 
 _HANDLE_COLUMNS = tuple(column.key for column in COLUMNS if column.target == "handles.handle")
 _ONE = np.uint64(1)
+_NOTHING: U64 = np.zeros(0, dtype=np.uint64)
 _ALL_BITS = (1 << 64) - 1
 
 
@@ -22,16 +25,25 @@ class ChunkTooLargeError(ValueError):
 
 def encode_chunk(tables: LedgerTables, anchor: ChunkAnchor) -> bytes:
     """Encode tables whose row numbers count within themselves; decoding gives them back exactly."""
-    values = list_values(tables)
-    handles = np.unique(np.concatenate([values[key] for key in _HANDLE_COLUMNS]))
-    values["handles.handle"] = handles
+    return encode_columns(list_values(tables), anchor)
+
+
+def encode_host_chunk(tables: HostTables, anchor: ChunkAnchor) -> bytes:
+    """Encode host samples; likewise exact."""
+    return encode_columns(list_host_values(tables), anchor)
+
+
+def encode_columns(values: Mapping[str, U64], anchor: ChunkAnchor) -> bytes:
+    """Encode columns given by their key; a table without any has no rows."""
+    handles = [values[key] for key in _HANDLE_COLUMNS if key in values]
+    own = {**values, "handles.handle": np.unique(np.concatenate(handles)) if handles else _NOTHING}
     rows = [0] * len(TableId)
     for column in COLUMNS:
-        rows[column.table] = len(values[column.key])
-    chunk = layout.pack_chunk(anchor, rows, _pack_columns(values, min_width=0))
+        rows[column.table] = len(own.get(column.key, _NOTHING))
+    chunk = layout.pack_chunk(anchor, rows, _pack_columns(own, min_width=0))
     if sum(rows) > layout.FREE_ROWS + len(chunk):
         # Nothing but constants: a reader would take so many rows in so few bytes for an attack.
-        chunk = layout.pack_chunk(anchor, rows, _pack_columns(values, min_width=1))
+        chunk = layout.pack_chunk(anchor, rows, _pack_columns(own, min_width=1))
     if len(chunk) > layout.MAX_CHUNK_BYTES:
         raise ChunkTooLargeError(f"{rows[0]} steps take {len(chunk)} bytes, a chunk {layout.MAX_CHUNK_BYTES}")
     return chunk
@@ -39,15 +51,34 @@ def encode_chunk(tables: LedgerTables, anchor: ChunkAnchor) -> bytes:
 
 def list_values(tables: LedgerTables) -> dict[str, U64]:
     """Return every stored column as 64-bit numbers by its key (floats as their bits)."""
-    values: dict[str, U64] = {}
-    for column in COLUMNS:
-        if column.table is TableId.HANDLES:
-            continue
-        table = getattr(tables, column.table.name.lower())
-        stored = getattr(table, column.name) if isinstance(table, Table) else table
+    values = {"text.text": tables.text.astype(np.uint64)}
+    for name in (
+        "steps",
+        "identities",
+        "ranks",
+        "members",
+        "running",
+        "arrivals",
+        "events",
+        "ends",
+        "pauses",
+    ):
+        values |= _list_columns(name, getattr(tables, name))
+    return values
+
+
+def list_host_values(tables: HostTables) -> dict[str, U64]:
+    names = {"names.names": tables.names.astype(np.uint64)}
+    return names | _list_columns("series", tables.series) | _list_columns("samples", tables.samples)
+
+
+def _list_columns(name: str, table: Table) -> dict[str, U64]:
+    values = {}
+    for field in fields(table):
+        stored = getattr(table, field.name)
         if stored.dtype.kind == "f":
             stored = stored.view(f"<u{stored.dtype.itemsize}")
-        values[column.key] = stored.astype(np.uint64)
+        values[f"{name}.{field.name}"] = stored.astype(np.uint64)
     return values
 
 
@@ -55,7 +86,7 @@ def _pack_columns(values: Mapping[str, U64], min_width: int) -> list[PackedColum
     packed = []
     first_of_table: set[TableId] = set()
     for column in COLUMNS:
-        own = values[column.key]
+        own = values.get(column.key, _NOTHING)
         if len(own):
             numbers, mode = _make_relative(column, own, values)
             width = 0 if column.table in first_of_table else min_width

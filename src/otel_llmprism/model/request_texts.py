@@ -27,13 +27,13 @@ class RequestTexts:
 
     def read_trace_id(self, row: int) -> bytes:
         arrivals = self._arrivals
-        return arrivals.trace_id_high[row].tobytes() + arrivals.trace_id_low[row].tobytes()
+        return _to_bytes(arrivals.trace_id_high, row) + _to_bytes(arrivals.trace_id_low, row)
 
     def read_span_id(self, row: int) -> bytes:
-        return self._arrivals.span_id[row].tobytes()
+        return _to_bytes(self._arrivals.span_id, row)
 
     def read_parent_span_id(self, row: int) -> bytes:
-        return self._arrivals.parent_span_id[row].tobytes()
+        return _to_bytes(self._arrivals.parent_span_id, row)
 
 
 def _decode(raw: U8) -> str:

@@ -1,9 +1,11 @@
 # The ledger as columns: steps, their ranks, who was in them, and the requests' lives. Times are
-# CLOCK_MONOTONIC of the writing node; `Anchor` ties them to real time. UNKNOWN marks what was not measured.
+# CLOCK_MONOTONIC of the writing node; an Anchor ties them to real time. UNKNOWN marks what was not measured.
 from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
+
+from otel_llmprism.model.clocks import Anchor as Anchor  # noqa: PLC0414  a ledger is read with its anchor
 
 UNKNOWN = np.uint64((1 << 64) - 1)
 
@@ -26,14 +28,6 @@ class Table:
 
     def __len__(self) -> int:
         return len(getattr(self, fields(self)[0].name))
-
-
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """One moment on both clocks of a node."""
-
-    monotonic_ns: int
-    realtime_ns: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ class Table(IntEnum):  # position in the chunk's row counts; new ones at the end
     ENDS = 8
     TEXT = 9
     PAUSES = 10
+    SERIES = 11  # these three: chunks of host samples
+    SAMPLES = 12
+    NAMES = 13
 
 
 class Reference(IntEnum):
@@ -131,6 +134,13 @@ COLUMNS: tuple[Column, ...] = (
     Column(120, Table.PAUSES, "start_ns", "<u8"),
     Column(121, Table.PAUSES, "end_ns", "<u8", is_optional=True, default=UNKNOWN),
     Column(122, Table.PAUSES, "reason", "|u1"),
+    Column(130, Table.SERIES, "pid", "<u4"),
+    Column(131, Table.SERIES, "rank", "<u4"),
+    Column(132, Table.SERIES, "name_bytes", "<u2"),
+    Column(140, Table.SAMPLES, "series_row", "<u4", Reference.INDEX, "series"),
+    Column(141, Table.SAMPLES, "time_ns", "<u8"),
+    Column(142, Table.SAMPLES, "value", "<f8"),
+    Column(150, Table.NAMES, "names", "|u1"),
 )
 
 INDEX_OF = {column.key: index for index, column in enumerate(COLUMNS)}

@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from otel_llmprism.model import steps as model
+from otel_llmprism.model.hosts import HostTables, SampleTable, SeriesTable
 from otel_llmprism.native.ledger_layout import ChunkAnchor
 from otel_llmprism.native.ledger_schema import COLUMNS
 from otel_llmprism.native.ledger_schema import Table as TableId
@@ -28,6 +29,15 @@ def wrap_columns(columns: Mapping[str, memoryview]) -> model.LedgerTables:
         ends=_wrap(model.EndTable, "ends", columns),
         text=np.frombuffer(columns["text.text"], dtype=np.uint8),
         pauses=_wrap(model.PauseTable, "pauses", columns),
+    )
+
+
+def wrap_host_columns(columns: Mapping[str, memoryview]) -> HostTables:
+    """Likewise for host samples."""
+    return HostTables(
+        series=_wrap(SeriesTable, "series", columns),
+        samples=_wrap(SampleTable, "samples", columns),
+        names=np.frombuffer(columns["names.names"], dtype=np.uint8),
     )
 
 
