@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from otel_llmprism.instrumentation.exporter_start import start_exporter
@@ -11,6 +11,12 @@ from otel_llmprism.instrumentation.guard import NullRing, Ring
 from otel_llmprism.instrumentation.keeping import StepKeeper
 from otel_llmprism.instrumentation.rank_records import RankPlace, RankRecorder
 from otel_llmprism.instrumentation.request_records import RequestRecorder
+from otel_llmprism.instrumentation.sampling import build_sampler
+from otel_llmprism.instrumentation.step_records import StepRecorder
+from otel_llmprism.instrumentation.switches import Switches, read_switches
+from otel_llmprism.instrumentation.watched_ring import WatchedRing
+from otel_llmprism.native.ring import DEFAULT_SLOTS, RingError, RingWriter
+from otel_llmprism.native.ring_writer import read_start_ticks
 from otel_llmprism.native.run_folder import (
     RUN_FILE,
     RunDescription,
@@ -19,11 +25,6 @@ from otel_llmprism.native.run_folder import (
     make_run_folder,
     read_run_description,
 )
-from otel_llmprism.instrumentation.sampling import build_sampler
-from otel_llmprism.instrumentation.step_records import StepRecorder
-from otel_llmprism.instrumentation.switches import Switches, read_switches
-from otel_llmprism.native.ring import DEFAULT_SLOTS, RingError, RingWriter
-from otel_llmprism.native.ring_writer import read_start_ticks
 
 ENGINE_ID_VARIABLE = "OTEL_LLMPRISM_ENGINE_ID"
 FOLDER_VARIABLE = "OTEL_LLMPRISM_RUN_FOLDER"  # tells the engine's child processes where to join
@@ -39,11 +40,12 @@ class EngineRun:
         switches: Switches,
         writer: RingWriter | None,
         environment: MutableMapping[str, str],
+        watched: WatchedRing | None = None,
     ) -> None:
         self.description = description
-        self.exporter_pid = 0
         self._writer = writer
-        ring: Ring = writer or NullRing()
+        self._watched = watched
+        ring: Ring = watched or writer or NullRing()
         self._ring = ring
         engine_id, run = (description.engine_id, description.run) if description else ("", "")
         self.steps = StepRecorder(
@@ -58,6 +60,11 @@ class EngineRun:
     @property
     def is_on(self) -> bool:
         return self._writer is not None
+
+    @property
+    def exporter_pid(self) -> int:
+        """The exporter that this process started; 0 when it started none."""
+        return self._watched.exporter_pid if self._watched else 0
 
     def build_rank_recorder(self, place: RankPlace) -> RankRecorder:
         """Return the recorder of this process's rank."""
@@ -78,7 +85,6 @@ def start_engine_run(
     model: str = "",
     operation: str = "text_completion",
     environment: MutableMapping[str, str] = os.environ,
-    slots: int = DEFAULT_SLOTS,
 ) -> EngineRun:
     """Mint a run, make its ring, start its exporter. Call it before the engine's children start.
 
@@ -89,20 +95,18 @@ def start_engine_run(
         return EngineRun(None, switches, None, environment)
     try:
         description = _describe_run(engine_name, engine_version, model, operation, environment)
-        folder, writer = _open_somewhere(description, environment, slots)
+        folder, writer = _open_somewhere(description, environment)
         environment[ENGINE_ID_VARIABLE] = description.engine_id
         environment[FOLDER_VARIABLE] = str(folder)
-        run = EngineRun(description, switches, writer, environment)
-        run.exporter_pid = start_exporter(folder, environment)
+        passed = dict(environment)
+        watched = WatchedRing(writer, lambda: start_exporter(folder, passed))
     except (OSError, RingError, RuntimeFolderError, ValueError) as error:
         _log.warning("llmprism is off in this process: %s", error)
         return EngineRun(None, switches, None, environment)
-    return run
+    return EngineRun(description, switches, writer, environment, watched)
 
 
-def join_engine_run(
-    role: str, environment: MutableMapping[str, str] = os.environ, slots: int = DEFAULT_SLOTS
-) -> EngineRun:
+def join_engine_run(role: str, environment: MutableMapping[str, str] = os.environ) -> EngineRun:
     """Join, from another process, the run that the environment names. Never raises."""
     switches = read_switches(environment)
     folder_name = environment.get(FOLDER_VARIABLE, "")
@@ -110,7 +114,7 @@ def join_engine_run(
         return EngineRun(None, switches, None, environment)
     try:
         description = read_run_description(Path(folder_name))
-        writer = RingWriter.create(build_ring_path(Path(folder_name), role), slots)
+        writer = RingWriter.create(build_ring_path(Path(folder_name), role), read_slots(environment))
     except (OSError, RingError, ValueError) as error:
         _log.warning("llmprism is off in this process: %s", error)
         return EngineRun(None, switches, None, environment)
@@ -121,6 +125,12 @@ def build_ring_path(folder: Path, role: str) -> Path:
     """Return where this process's ring lies; one role may have several in one process."""
     safe_role = re.sub(r"[^a-z0-9]+", "-", role.lower())[:32]
     return folder / f"{safe_role}-{os.getpid()}-{os.urandom(4).hex()}.ring"
+
+
+def read_slots(environment: Mapping[str, str]) -> int:
+    """Return the size of a ring; what RingWriter refuses is said by its error."""
+    text = environment.get("OTEL_LLMPRISM_RING_SLOTS", "").strip()
+    return int(text) if text.isdecimal() else DEFAULT_SLOTS
 
 
 def _describe_run(
@@ -146,13 +156,13 @@ def _describe_run(
 
 
 def _open_somewhere(
-    description: RunDescription, environment: MutableMapping[str, str], slots: int
+    description: RunDescription, environment: MutableMapping[str, str]
 ) -> tuple[Path, RingWriter]:
     problems = []
     for root in list_runtime_roots(environment):
         try:
             folder = make_run_folder(root, description)
-            return folder, _create_first_ring(folder, slots)
+            return folder, _create_first_ring(folder, read_slots(environment))
         except (OSError, RingError, RuntimeFolderError) as error:
             problems.append(str(error))
     raise RuntimeFolderError(

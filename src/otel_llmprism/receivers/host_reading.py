@@ -7,11 +7,12 @@ _MAX_BYTES = 1 << 20  # /proc/stat of a host with hundreds of processors
 
 
 class HostReading(NamedTuple):
-    """`name` says what and in which unit; `instance` which cpu state, thread or group; sums only rise."""
+    """`name` says what and in which unit; `instance` which state or thread; sums only rise."""
 
     name: str
     instance: str
     value: float
+    pid: int = 0  # 0: of the host as a whole
 
 
 def read_text(path: Path) -> str:

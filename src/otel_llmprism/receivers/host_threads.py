@@ -9,15 +9,14 @@ MAX_THREADS = 64  # of one process, the busiest; an engine with CUDA has a hundr
 
 
 def read_threads(pids: Iterable[int], proc: Path = Path("/proc")) -> Iterator[HostReading]:
-    """Yield cpu and run-queue seconds of the busiest threads of each process, by pid/tid/name."""
+    """Yield cpu and run-queue seconds of the busiest threads of each process, by tid/name."""
     for pid in pids:
         threads = [seen for folder in _list_tasks(proc / str(pid) / "task") if (seen := _read_task(folder))]
         threads.sort(key=lambda thread: thread[1], reverse=True)
         for name, cpu_s, wait_s in threads[:MAX_THREADS]:
-            instance = f"{pid}/{name}"
-            yield HostReading("process.thread.cpu_s", instance, cpu_s)
+            yield HostReading("process.thread.cpu_s", name, cpu_s, pid)
             if wait_s is not None:
-                yield HostReading("process.thread.wait_s", instance, wait_s)
+                yield HostReading("process.thread.wait_s", name, wait_s, pid)
 
 
 def _list_tasks(folder: Path) -> list[Path]:

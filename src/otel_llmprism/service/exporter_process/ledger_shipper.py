@@ -4,9 +4,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from otel_llmprism.exporters.ledger_chunks import encode_chunk
+from otel_llmprism.exporters.ledger_chunks import encode_chunk, encode_host_chunk
 from otel_llmprism.exporters.otlp_attributes import Attributes
 from otel_llmprism.exporters.otlp_logs import LedgerRecord, encode_ledger_records
+from otel_llmprism.model.hosts import HostTables
 from otel_llmprism.model.steps import Anchor, LedgerTables
 from otel_llmprism.native import ledger_layout
 from otel_llmprism.native.ledger_layout import ChunkAnchor
@@ -43,8 +44,10 @@ class LedgerShipper:
         known = (first, last) if len(steps) else (-1, -1)
         self._add(names.EVENT_LEDGER, body, ledger_layout.VERSION, anchor.realtime_ns, known)
 
-    def add_host_samples(self, body: bytes, version: int, realtime_ns: int) -> None:
-        self._add(names.EVENT_HOST, body, version, realtime_ns, (-1, -1))
+    def add_host_samples(self, tables: HostTables, anchor: Anchor) -> None:
+        place = ChunkAnchor(_NO_STEP, _NO_STEP, anchor.monotonic_ns, anchor.realtime_ns)
+        body = encode_host_chunk(tables, place)
+        self._add(names.EVENT_HOST, body, ledger_layout.VERSION, anchor.realtime_ns, (-1, -1))
 
     def take_request(self) -> tuple[bytes, int]:
         """Return the request for what was collected and how many records it has; empty for none."""

@@ -7,6 +7,7 @@ from otel_llmprism.exporters.otlp_attributes import Attributes
 from otel_llmprism.exporters.otlp_metrics import encode_metrics
 from otel_llmprism.exporters.otlp_spans import encode_spans
 from otel_llmprism.exporters.step_spans import StepOrigin
+from otel_llmprism.model.hosts import HostTables
 from otel_llmprism.model.signals import Signal
 from otel_llmprism.model.steps import Anchor
 from otel_llmprism.pipeline.counters import Counters
@@ -37,7 +38,7 @@ class LoopParts:
     budget: ByteBudget
     shipper: LedgerShipper
     put: Callable[[Parcel], None]
-    sample_host: Callable[[int], bytes]
+    sample_host: Callable[[list[int], int], HostTables]
     read_anchor: Callable[[], Anchor]
     is_engine_gone: Callable[[], bool]
     build_origin: Callable[[Anchor], StepOrigin]
@@ -108,9 +109,10 @@ class ExporterLoop:
                 parts.put(Parcel(Signal.TRACES, payload, len(some), kept))
 
     def _sample_host(self, anchor: Anchor) -> None:
-        body = self._parts.sample_host(anchor.monotonic_ns)
-        if body:
-            self._parts.shipper.add_host_samples(body, 0, anchor.realtime_ns)
+        parts = self._parts
+        tables = parts.sample_host(parts.rings.list_writers(), anchor.monotonic_ns)
+        if len(tables.series):
+            parts.shipper.add_host_samples(tables, anchor)
 
     def _send_metrics(self, anchor: Anchor) -> None:
         parts = self._parts

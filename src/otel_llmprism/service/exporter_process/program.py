@@ -1,6 +1,5 @@
 # One exporter process from start to end: lock, wiring, loop, drain. It ends when the engine is gone and
 # everything of it has left, or within the drain time after SIGTERM.
-import fcntl
 import logging
 import os
 import shutil
@@ -13,10 +12,12 @@ from pathlib import Path
 from otel_llmprism.config.errors import ConfigError
 from otel_llmprism.native.run_folder import RunDescription, check_private, read_run_description
 from otel_llmprism.pipeline.counters import Counters
+from otel_llmprism.semconv.metric import LOST
+from otel_llmprism.service.exporter_process.loop import ExporterLoop
 from otel_llmprism.service.exporter_process.settings import ExporterSettings, read_exporter_settings
+from otel_llmprism.service.exporter_process.stale_folders import sweep_stale_folders, take_lock
 from otel_llmprism.service.exporter_process.wiring import build_loop, build_outbox, lower_priority
 
-_LOCK_FILE = "exporter.lock"
 _log = logging.getLogger("otel_llmprism")
 
 
@@ -29,7 +30,7 @@ def main(arguments: list[str]) -> int:
     folder = Path(arguments[0])
     try:
         check_private(folder)
-        lock = _take_lock(folder)
+        lock = take_lock(folder)
         run = read_run_description(folder)
     except (OSError, ValueError, RuntimeError) as error:
         sys.stderr.write(f"llmprism exporter: cannot serve {folder}: {error}\n")
@@ -41,16 +42,6 @@ def main(arguments: list[str]) -> int:
         return _serve(folder, run, read_exporter_settings(os.environ))
     finally:
         os.close(lock)
-
-
-def _take_lock(folder: Path) -> int | None:
-    descriptor = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
 
 
 def _detach() -> None:
@@ -73,11 +64,23 @@ def _serve(folder: Path, run: RunDescription, settings: ExporterSettings) -> int
         signal.signal(number, lambda _number, _frame: stop.set())
     is_engine_gone = False
     while not stop.is_set() and not is_engine_gone:
-        is_engine_gone = not loop.turn()
+        is_engine_gone = not _turn_safely(loop, counters)
         if not is_engine_gone:
             stop.wait(settings.poll_s)
     loop.finish(is_engine_gone=is_engine_gone)
     outbox.close(time.monotonic() + settings.drain_s)
     if is_engine_gone:
+        sweep_stale_folders(folder.parent, time.time())
         shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def _turn_safely(loop: ExporterLoop, counters: Counters) -> bool:
+    """One turn; an error costs what was in hand, is counted and told once, and the next turn goes on."""
+    try:
+        return loop.turn()
+    except Exception as error:  # noqa: BLE001  the exporter outlives what it has no words for
+        if not counters.value(LOST, stage="exporter", cause="error"):
+            _log.exception("llmprism exporter: lost what was in hand: %s", type(error).__name__)
+        counters.add(LOST, stage="exporter", cause="error")
+        return True

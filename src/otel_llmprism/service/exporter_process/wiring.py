@@ -17,6 +17,7 @@ from otel_llmprism.native.ring import read_clocks
 from otel_llmprism.native.ring_writer import read_start_ticks
 from otel_llmprism.native.run_folder import RunDescription
 from otel_llmprism.pipeline.counters import Counters
+from otel_llmprism.receivers.host import read_host, to_host_tables
 from otel_llmprism.receivers.ring import RingAssembler
 from otel_llmprism.service.exporter_process.byte_budget import ByteBudget
 from otel_llmprism.service.exporter_process.engine_metrics import EngineMetrics
@@ -71,7 +72,7 @@ def build_loop(
         budget=budget,
         shipper=LedgerShipper(folder, node, resource, lambda _record: None, __version__),
         put=outbox.put,
-        sample_host=lambda _now_ns: b"",
+        sample_host=lambda pids, now_ns: to_host_tables(list(read_host(pids)), now_ns),
         read_anchor=lambda: Anchor(*read_clocks()),
         is_engine_gone=lambda: read_start_ticks(run.starter_pid) != run.starter_ticks,
         build_origin=lambda anchor: StepOrigin(run.engine_id, run_id, anchor),

@@ -1,0 +1,53 @@
+# The ring as recorders see it. A dropped record means that nobody drains: only then it is worth a look
+# whether the exporter process died, and a few times it is started again.
+import os
+import time
+from collections.abc import Callable
+
+from otel_llmprism.native.ring import RingWriter
+
+MAX_RESTARTS = 3  # an exporter that dies again and again is not coming back
+LOOK_EVERY_NS = 1_000_000_000
+
+
+class WatchedRing:
+    """Costs one call more than the ring itself as long as nothing is dropped."""
+
+    def __init__(
+        self,
+        writer: RingWriter,
+        start: Callable[[], int],
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.exporter_pid = start()
+        self._writer = writer
+        self._start = start
+        self._clock = clock
+        self._pid = os.getpid()
+        self._restarts = 0
+        self._next_look_ns = 0
+
+    def put(self, record: bytes, /) -> bool:
+        """Append a record; False when it was dropped."""
+        if self._writer.put(record):
+            return True
+        self._look_after_exporter()
+        return False
+
+    def _look_after_exporter(self) -> None:
+        now_ns = self._clock()
+        is_ours = os.getpid() == self._pid  # a forked child must not start another
+        if now_ns < self._next_look_ns or self._restarts >= MAX_RESTARTS or not is_ours:
+            return
+        self._next_look_ns = now_ns + LOOK_EVERY_NS
+        if has_ended(self.exporter_pid):
+            self._restarts += 1
+            self.exporter_pid = self._start()
+
+
+def has_ended(pid: int) -> bool:
+    """Tell whether a child has ended, and let the kernel forget it; waits for nothing."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True  # somebody else in this process has waited for it
