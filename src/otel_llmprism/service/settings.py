@@ -140,13 +140,13 @@ class ProcessorConfig:
 def load_processor_config(path: Path, environment: Mapping[str, str]) -> ProcessorConfig:
     """Return the configuration of `path`; raises ConfigError with file, key and the mend."""
     config = read_processor_config(load_mapping(path, environment), str(path))
-    _check_no_loop(config, str(path))
+    check_no_loop(config, str(path))
     return config
 
 
 def read_processor_config(mapping: Mapping[str, Any], source: str) -> ProcessorConfig:
     """Return the tree of a mapping; `source` names it in errors."""
-    return convert_mapping(_unfold_short_forms(mapping, source), ProcessorConfig, source)
+    return convert_mapping(unfold_short_forms(mapping, source), ProcessorConfig, source)
 
 
 def build_processor_schema() -> dict[str, Any]:
@@ -159,7 +159,8 @@ def build_processor_schema() -> dict[str, Any]:
     return schema
 
 
-def _unfold_short_forms(mapping: Mapping[str, Any], source: str) -> dict[str, Any]:
+def unfold_short_forms(mapping: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return `mapping` with what may stand at the top level put into `service`."""
     unfolded = dict(mapping)
     service = unfolded.get("service") or {}
     if not isinstance(service, Mapping):
@@ -176,7 +177,7 @@ def _unfold_short_forms(mapping: Mapping[str, Any], source: str) -> dict[str, An
     return {**unfolded, "service": service}
 
 
-def _check_no_loop(config: ProcessorConfig, source: str) -> None:
+def check_no_loop(config: ProcessorConfig, source: str) -> None:
     """Refuse an exporter that sends to our own receiver: data would circle for ever."""
     if not config.exporters.otlp.endpoint:
         return
