@@ -13,8 +13,9 @@ from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.semconv.delivery import EGRESS_IN_FLIGHT
 
 _LOG = logging.getLogger(__name__)
-# How long a worker may take to notice that its connection was closed; it is a daemon if it does not.
-_JOIN_S = 2.0
+_BREAK_OFF_NS = 500_000_000
+# A worker that does not notice in time that its connection was closed is a daemon and may be left behind.
+_LEAST_JOIN_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class OtlpSink:
         self._count = 0
         self._bytes = 0
         self._unsent: list[Batch] = []
+        self._heir: Callable[[Batch], None] | None = None
         self._workers: list[threading.Thread] = []
         self._stop = _Stop(monotonic_ns)
 
@@ -63,8 +65,7 @@ class OtlpSink:
 
     def send(self, batch: Batch, /) -> None:
         if not self.try_send(batch):
-            with self._freed:
-                self._unsent.append(batch)
+            self._give_back(batch)
 
     def try_send(self, batch: Batch) -> bool:
         """Take over `batch`, waiting for room; False when the sink stops: the batch stays with the caller."""
@@ -76,26 +77,19 @@ class OtlpSink:
                 return False
             self._count += 1
             self._bytes += size
-        self._handed_over.put(batch)
+            self._handed_over.put(batch)  # under the lock: nothing is put after the queue was emptied
         return True
 
     def stop(self, deadline_ns: int) -> None:
+        self._end(deadline_ns, may_retry=True)
+
+    def hand_over(self, deadline_ns: int, heir: Callable[[Batch], None]) -> None:
+        """Stop, letting attempts finish but beginning none; `heir` gets what did not reach its end."""
+        self._end(deadline_ns, may_retry=False)
         with self._freed:
-            self._stop.ask(deadline_ns)
-            self._freed.notify_all()
-            while self._count and self._workers:
-                left_s = (deadline_ns - self._monotonic_ns()) / 1e9
-                if left_s <= 0:
-                    break
-                self._freed.wait(left_s)
-        self._stop.end()
-        self._empty_queue()
-        self._close_client()
-        for _ in self._workers:
-            self._handed_over.put(None)
-        for worker in self._workers:
-            worker.join(_JOIN_S)
-        self._workers.clear()
+            self._heir = heir
+        for batch in self.take_unsent():
+            heir(batch)
 
     def take_unsent(self) -> list[Batch]:
         """Give, after stop, the batches that did not reach their end; their receipts are unsettled."""
@@ -109,6 +103,27 @@ class OtlpSink:
             count = self._count
         self._counters.set(EGRESS_IN_FLIGHT, count)
 
+    def _end(self, deadline_ns: int, *, may_retry: bool) -> None:
+        # Breaking off what hangs takes a moment too, and must be over by the deadline.
+        left_ns = max(0, deadline_ns - self._monotonic_ns())
+        break_off_ns = deadline_ns - min(_BREAK_OFF_NS, left_ns // 4)
+        with self._freed:
+            self._stop.ask(break_off_ns, may_retry=may_retry)
+            self._freed.notify_all()
+            while self._count and self._workers and (left_s := self._measure_left(break_off_ns)) > 0:
+                self._freed.wait(left_s)
+        self._stop.end()
+        self._empty_queue()
+        self._close_client()
+        for _ in self._workers:
+            self._handed_over.put(None)
+        for worker in self._workers:
+            worker.join(max(_LEAST_JOIN_S, self._measure_left(deadline_ns)))
+        self._workers.clear()
+
+    def _measure_left(self, until_ns: int) -> float:
+        return (until_ns - self._monotonic_ns()) / 1e9
+
     def _has_room(self, size: int) -> bool:
         # One request may be larger than the byte bound; alone it always passes.
         has_bytes = self._count == 0 or self._bytes + size <= self._config.max_bytes
@@ -116,12 +131,11 @@ class OtlpSink:
 
     def _run_worker(self) -> None:
         while (batch := self._handed_over.get()) is not None:
-            is_done = self._bring_to_end(batch)
+            if not self._bring_to_end(batch):
+                self._give_back(batch)
             with self._freed:
                 self._count -= 1
                 self._bytes -= len(batch.payload)
-                if not is_done:
-                    self._unsent.append(batch)
                 self._freed.notify_all()
 
     def _bring_to_end(self, batch: Batch) -> bool:
@@ -133,11 +147,18 @@ class OtlpSink:
             _LOG.exception("a batch could not be brought to its end")
         return True
 
+    def _give_back(self, batch: Batch) -> None:
+        with self._freed:
+            heir = self._heir
+            if heir is None:
+                self._unsent.append(batch)
+        if heir is not None:  # a worker that was left behind when the sink handed over
+            heir(batch)
+
     def _empty_queue(self) -> None:
         try:
             while (batch := self._handed_over.get_nowait()) is not None:
-                with self._freed:
-                    self._unsent.append(batch)
+                self._give_back(batch)
         except Empty:
             return
 
@@ -148,13 +169,15 @@ class _Stop:
     def __init__(self, monotonic_ns: Callable[[], int]) -> None:
         self._monotonic_ns = monotonic_ns
         self._deadline_ns: int | None = None
+        self._may_retry = True
         self._asked = threading.Event()
         self._ended = threading.Event()
 
     def is_asked(self) -> bool:
         return self._deadline_ns is not None
 
-    def ask(self, deadline_ns: int) -> None:
+    def ask(self, deadline_ns: int, *, may_retry: bool) -> None:
+        self._may_retry = may_retry
         self._deadline_ns = deadline_ns
         self._asked.set()
 
@@ -165,8 +188,8 @@ class _Stop:
         if self._deadline_ns is None:
             # Being asked to stop ends the wait early: one more attempt is made at once.
             self._asked.wait(delay_s)
-            return True
-        if self._monotonic_ns() + delay_s * 1e9 >= self._deadline_ns:
+            return self._may_retry
+        if not self._may_retry or self._monotonic_ns() + delay_s * 1e9 >= self._deadline_ns:
             return False
         return not self._ended.wait(delay_s)
 

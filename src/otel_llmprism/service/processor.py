@@ -14,11 +14,11 @@ from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.ingress_config import Durability
 from otel_llmprism.pipeline.loss import count_loss
 from otel_llmprism.semconv.delivery import CONFIG_FAILING, RELOADS
-from otel_llmprism.semconv.pipeline import LOG_BYTES
 from otel_llmprism.service.health import HealthServer
 from otel_llmprism.service.reload import apply_config
 from otel_llmprism.service.settings import ProcessorConfig
 from otel_llmprism.service.wiring import build_parts
+from otel_llmprism.service.wiring_feed import measure_log
 
 _LOG = logging.getLogger(__name__)
 _ROOT_LOG = logging.getLogger("otel_llmprism")
@@ -82,6 +82,12 @@ class Processor:
         """Return the port that a receiver (`otlp_grpc`, `otlp_http`) listens on; 0 when it does not run."""
         return int(getattr(self._parts.receivers.find(receiver), "port", 0))
 
+    def describe_ports(self) -> str:
+        """Return name=port of everything that listens."""
+        ports = {name: self.find_port(name) for name in ("otlp_grpc", "otlp_http")}
+        ports["health"] = self.health.port
+        return " ".join(f"{name}={port}" for name, port in ports.items() if port)
+
     def _account_for_rest(self) -> str:
         unsent = self._parts.sink.take_unsent()
         if self._config.service.durability is Durability.MEMORY:
@@ -92,8 +98,7 @@ class Processor:
                 if unsent
                 else "nothing left"
             )
-        self._parts.feed.record_gauges(time.monotonic_ns())
-        log_bytes = int(self.counters.value(LOG_BYTES))
+        log_bytes = measure_log(self._config.service)
         if log_bytes == 0:
             return "nothing left"
         folder = self._config.service.log.directory
@@ -118,7 +123,7 @@ def run_processor(config: ProcessorConfig, load_again: Callable[[], ProcessorCon
     processor = Processor(config, os.environ)
     processor.start()
     _listen_to_signals(orders)
-    _LOG.info("ready: %s", config.service.mode.value)
+    _LOG.info("ready: mode=%s %s", config.service.mode.value, processor.describe_ports())
     while orders.get() is not Order.STOP:
         try:
             processor.reload(load_again())

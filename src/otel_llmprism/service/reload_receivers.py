@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from threading import Thread
 from typing import Protocol
 
 from otel_llmprism.pipeline.ports import Source
@@ -54,8 +55,12 @@ class ReceiverSet:
             self._running[name] = _start(listener)
 
     def stop(self, deadline_ns: int) -> None:
-        for source in self._running.values():
-            source.stop(deadline_ns)
+        """Stop all at once, so that one that hangs leaves the others their time."""
+        threads = [Thread(target=source.stop, args=(deadline_ns,)) for source in self._running.values()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         self._running.clear()
 
     def find(self, name: str) -> Source | None:

@@ -63,9 +63,7 @@ class SwitchSink:
         """Send through `sink` from now on; the old one may finish what it has until the deadline."""
         sink.start()
         old, self._current = self._current, sink
-        old.stop(deadline_ns)
-        for batch in old.take_unsent():
-            sink.send(batch)
+        old.hand_over(deadline_ns, self.send)
 
     def take_unsent(self) -> list[Batch]:
         """Give, after stop, what did not reach its end."""

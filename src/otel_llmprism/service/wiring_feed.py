@@ -2,6 +2,7 @@
 from otel_llmprism.config.errors import ConfigError
 from otel_llmprism.pipeline.dead_letters import DeadLettersConfig
 from otel_llmprism.pipeline.ingress_config import Durability, IngressConfig, LogConfig
+from otel_llmprism.pipeline.log.folder import SEGMENT_SUFFIX
 from otel_llmprism.service.settings import ServiceConfig
 
 DEAD_LETTERS_FOLDER = "dead-letters"
@@ -31,3 +32,9 @@ def to_dead_letters_config(config: ServiceConfig) -> DeadLettersConfig:
         config.log.directory.expanduser() / DEAD_LETTERS_FOLDER,
         is_synced=config.durability is Durability.HOST,
     )
+
+
+def measure_log(config: ServiceConfig) -> int:
+    """Return the bytes of requests that a stopped processor left in its log."""
+    folder = config.log.directory.expanduser()
+    return sum(path.stat().st_size for path in folder.glob(f"*{SEGMENT_SUFFIX}"))
