@@ -1,5 +1,6 @@
 # Keeps every hook of ours from hurting its host: an error is counted and swallowed, and a hook that
 # fails or takes too long again and again switches itself off and says so in the ring.
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -59,7 +60,8 @@ class HookState:
     def _switch_off(self, reason: HookOff) -> None:
         self.is_off = True
         now_ns = time.monotonic_ns()
-        self._ring.put(pack_hook_off(self.name, now_ns, self._slowest_ns, self._budget_ns, reason))
+        with contextlib.suppress(Exception):  # this is where errors end
+            self._ring.put(pack_hook_off(self.name, now_ns, self._slowest_ns, self._budget_ns, reason))
 
 
 class Guarded(Protocol):
