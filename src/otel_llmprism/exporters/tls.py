@@ -9,7 +9,9 @@ from otel_llmprism.exporters.otlp_client_config import ClientTlsConfig
 
 
 def build_channel_credentials(config: ClientTlsConfig) -> grpc.ChannelCredentials:
-    """Return gRPC credentials; raises ConfigError when a file cannot be read."""
+    """Return gRPC credentials; raises ConfigError on unusable files."""
+    # gRPC takes unusable files in silence and fails every handshake; ssl says what is wrong with them.
+    build_ssl_context(config)
     return grpc.ssl_channel_credentials(
         root_certificates=_read_pem(config.ca_file),
         private_key=_read_pem(config.key_file),
