@@ -15,6 +15,7 @@ from otel_llmprism.config.errors import ConfigError
 PROGRAM = "otel-llmprism"
 # The sentence stands here too, so that the list of commands needs no command's imports.
 COMMANDS = {
+    "up": "everything in one process: OTLP in, a store, a web page and a query API",
     "processor": "run the service: OTLP in, OTLP out, nothing lost",
     "doctor": "what is available here, one line each, with the mend",
 }

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from starlette.types import ASGIApp
 
 from otel_llmprism.exporters.store.catalog import StoreCatalog
@@ -168,7 +168,8 @@ def build_traces() -> bytes:
     root = scope.spans.add(trace_id=b"R" * 16, span_id=b"r" * 8, name="llmprism.request")
     root.kind = Span.SPAN_KIND_SERVER
     root.start_time_unix_nano, root.end_time_unix_nano = start + 1500, start + 2_000_000
-    root.trace_state, root.status.code, root.status.message = "a=b", 2, "too slow"
+    root.trace_state, root.status.message = "a=b", "too slow"
+    root.status.code = Status.STATUS_CODE_ERROR
     add(
         root.attributes,
         gen_ai__request__model="tiny",

@@ -6,6 +6,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from otel_llmprism.config.secret import Secret
+from otel_llmprism.receivers.auth import BearerToken
 from otel_llmprism.service.query.guard import Guard, describe_hosts
 
 Connect = Callable[[ASGIApp], Any]
@@ -78,7 +79,7 @@ def test_answers_and_refusals_carry_the_protecting_headers(app: ASGIApp, connect
 
 
 def test_a_token_is_asked_for_and_taken_as_bearer(app: ASGIApp, connect: Connect) -> None:
-    client = connect(Guard(app, token=Secret("open-sesame")))
+    client = connect(Guard(app, token=BearerToken(Secret("open-sesame"))))
     answer = client.get(PATH)
     assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert client.get(PATH, authorization="Bearer open-sesame").status == 200
@@ -88,7 +89,7 @@ def test_a_token_is_asked_for_and_taken_as_bearer(app: ASGIApp, connect: Connect
 
 
 def test_the_token_in_the_address_becomes_a_cookie(app: ASGIApp, connect: Connect) -> None:
-    client = connect(Guard(app, token=Secret("open-sesame")))
+    client = connect(Guard(app, token=BearerToken(Secret("open-sesame"))))
     answer = client.get("/", "token=open-sesame")
     assert (answer.status, answer.headers["location"]) == (303, "/")
     cookie = answer.headers["set-cookie"]

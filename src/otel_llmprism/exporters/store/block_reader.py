@@ -45,6 +45,7 @@ class BlockReader:
         self._connection = connection
         self._blocks: OrderedDict[int, Block] = OrderedDict()
         self._resources: dict[tuple[int, int], Attributes] = {}
+        self._held: dict[tuple[int, tuple[bytes, ...]], bool] = {}
         self._scopes: dict[tuple[int, int], ScopeView] = {}
 
     def read_span(self, row: Sequence[Any]) -> StoredSpan:
@@ -65,7 +66,16 @@ class BlockReader:
         """Return the bytes of the span as they came."""
         return self._read_block(place.block).payload[place.offset : place.offset + place.length]
 
+    def holds_all(self, block: int, needles: tuple[bytes, ...]) -> bool:
+        """Tell whether the block's bytes hold every one of `needles` anywhere."""
+        known = self._held.get((block, needles))
+        if known is None:
+            payload = self._read_block(block).payload
+            known = self._held[block, needles] = all(needle in payload for needle in needles)
+        return known
+
     def read_resource(self, place: Place) -> Attributes:
+        """Return the attributes of the span's resource."""
         key = (place.block, place.resource)
         if key not in self._resources:
             block = self._read_block(place.block)

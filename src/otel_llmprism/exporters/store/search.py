@@ -1,9 +1,9 @@
-# Finds traces: by time along an index of one service (or all, merged), or, when an indexed attribute is
-# asked for, through the blocks that hold its value. Newest first; stops when enough were found.
+# Finds traces: by time along an index of one service (or all, merged), or, when attributes are asked for,
+# block by block, where the index or the bytes tell most blocks apart. Stops when enough were found.
 import heapq
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -11,7 +11,13 @@ from otel_llmprism.exporters.store.block_reader import BlockReader, Place
 from otel_llmprism.exporters.store.decode import decode_span
 from otel_llmprism.exporters.store.searchable import MAX_INDEXED_VALUE, hash_tag
 from otel_llmprism.exporters.store.stored import Found, TraceQuery
-from otel_llmprism.exporters.store.tag_match import ERROR_STATUS, match_attributes, match_columns
+from otel_llmprism.exporters.store.tag_match import (
+    COLUMN_TAGS,
+    ERROR_STATUS,
+    list_needles,
+    match_attributes,
+    match_columns,
+)
 
 _ROW = "start_ns, trace_id, kind, status, block, offset, length, resource, scope"
 _BY_START = itemgetter(0)
@@ -27,73 +33,81 @@ def find_traces(
     name = _find_text(connection, query.operation) if query.operation is not None else None
     if not services or (query.operation is not None and name is None):
         return Found((), is_partial=False)
-    blocks = _list_blocks(connection, query.tags, indexed_keys)
-    rows = (
-        _walk_time(connection, query, services, name)
-        if blocks is None
-        else _walk_blocks(connection, query, services, name, blocks)
-    )
-    reader = BlockReader(connection)
+    search = _Search(connection, query, services, name, lambda: time.monotonic() > give_up_at)
     found: dict[bytes, int] = {}
-    is_partial = False
-    for row in rows:
-        if time.monotonic() > give_up_at:
-            is_partial = True
+    for row in search.list_candidates(indexed_keys):
+        if search.is_late():
             break
         trace_id, start_ns = row[1], row[0]
-        if trace_id not in found and _matches(reader, row, query.tags):
+        if trace_id not in found and search.matches(row):
             found[trace_id] = start_ns
             if len(found) >= query.limit:
                 break
-    return Found(sorted(found, key=lambda trace_id: -found[trace_id]), is_partial)
+    newest_first = sorted(found, key=lambda trace_id: -found[trace_id])
+    return Found(newest_first, is_partial=len(found) < query.limit and search.is_late())
 
 
-def _matches(reader: BlockReader, row: _Row, tags: Mapping[str, str]) -> bool:
-    if not tags:
-        return True
-    kind, status = row[2], row[3]
-    others = match_columns(kind, status, tags)
-    if not others:
-        return others is not None
-    place = Place(*row[4:9])
-    resource = reader.read_resource(place)
-    raw = reader.read_raw(place)
-    # A span whose bytes do not even hold the key need not be decoded.
-    if any(key not in resource and key.encode() not in raw for key in others):
-        return False
-    try:
-        return match_attributes(decode_span(raw), resource, others)
-    except ValueError:
-        return False
+class _Search:
+    """One search under way: where candidates come from, and which of them match."""
 
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        query: TraceQuery,
+        services: Sequence[int],
+        name: int | None,
+        is_late: Callable[[], bool],
+    ) -> None:
+        self.is_late = is_late
+        self._connection = connection
+        self._query = query
+        self._services = services
+        self._name = name
+        self._reader = BlockReader(connection)
+        # These are told by columns; what is left has to be looked for in the bytes.
+        self._tags = {key: value for key, value in query.tags.items() if key not in COLUMN_TAGS}
+        self._needles = list_needles(self._tags)
 
-def _walk_time(
-    connection: sqlite3.Connection, query: TraceQuery, services: Sequence[int], name: int | None
-) -> Iterator[_Row]:
-    where, values = _build_conditions(query, name)
-    sql = f"SELECT {_ROW} FROM span WHERE service = ? {where} ORDER BY start_ns DESC"  # noqa: S608 - fixed texts
-    cursors = [connection.execute(sql, (service, *values)) for service in services]
-    return heapq.merge(*cursors, key=_BY_START, reverse=True)
+    def list_candidates(self, indexed_keys: Collection[str]) -> Iterator[_Row]:
+        """Give the spans that may match, newest first (block by block where bytes must be looked at)."""
+        if self._tags:
+            return self._walk_blocks(_list_blocks(self._connection, self._tags, indexed_keys))
+        return self._walk_time()
 
+    def matches(self, row: _Row) -> bool:
+        if not match_columns(row[2], row[3], self._query.tags):
+            return False
+        if not self._tags:
+            return True
+        place = Place(*row[4:9])
+        raw, resource = self._reader.read_raw(place), self._reader.read_resource(place)
+        # Few spans are worth decoding: the others lack the key, or the text that it must have.
+        if not resource.keys() & self._tags and not all(needle in raw for needle in self._needles):
+            return False
+        try:
+            return match_attributes(decode_span(raw), resource, self._tags)
+        except ValueError:
+            return False
 
-def _walk_blocks(
-    connection: sqlite3.Connection,
-    query: TraceQuery,
-    services: Sequence[int],
-    name: int | None,
-    blocks: Sequence[int],
-) -> Iterator[_Row]:
-    where, values = _build_conditions(query, name)
-    # The unary plus keeps SQLite on the range of ids: the time index would be a walk through all spans.
-    sql = f"SELECT {_ROW}, service FROM span WHERE id BETWEEN ? AND ? {where.replace('AND ', 'AND +')}"  # noqa: S608 - fixed texts
-    wanted = frozenset(services)
-    for block in blocks:
-        bounds = connection.execute(
-            "SELECT first_span, last_span FROM block WHERE id = ?", (block,)
-        ).fetchone()
-        if bounds is not None:
-            rows = connection.execute(sql, (*bounds, *values)).fetchall()
-            yield from sorted((row for row in rows if row[9] in wanted), key=_BY_START, reverse=True)
+    def _walk_time(self) -> Iterator[_Row]:
+        where, values = _build_conditions(self._query, self._name)
+        sql = f"SELECT {_ROW} FROM span WHERE service = ? {where} ORDER BY start_ns DESC"  # noqa: S608 - fixed texts
+        cursors = [self._connection.execute(sql, (service, *values)) for service in self._services]
+        return heapq.merge(*cursors, key=_BY_START, reverse=True)
+
+    def _walk_blocks(self, blocks: Iterable[tuple[int, int, int]]) -> Iterator[_Row]:
+        where, values = _build_conditions(self._query, self._name)
+        # The unary plus keeps SQLite on the range of ids: the time index would be a walk through all spans.
+        where = where.replace("AND ", "AND +")
+        sql = f"SELECT {_ROW}, service FROM span WHERE id BETWEEN ? AND ? {where}"  # noqa: S608 - fixed texts
+        wanted = frozenset(self._services)
+        for block, first_span, last_span in blocks:
+            if self.is_late():
+                return
+            rows = self._connection.execute(sql, (first_span, last_span, *values)).fetchall()
+            rows = [row for row in rows if row[9] in wanted]
+            if rows and self._reader.holds_all(block, self._needles):
+                yield from sorted(rows, key=_BY_START, reverse=True)
 
 
 def _build_conditions(query: TraceQuery, name: int | None) -> tuple[str, list[int]]:
@@ -113,16 +127,23 @@ def _build_conditions(query: TraceQuery, name: int | None) -> tuple[str, list[in
 
 def _list_blocks(
     connection: sqlite3.Connection, tags: Mapping[str, str], indexed_keys: Collection[str]
-) -> list[int] | None:
-    """Return the blocks that may hold the indexed ones of `tags`, newest first; None: any block may."""
+) -> Iterable[tuple[int, int, int]]:
+    """Give id and span bounds of the blocks that may hold the indexed ones of `tags`, newest first."""
+    bounds = "SELECT id, first_span, last_span FROM block"
     chosen: set[int] | None = None
     for key, value in tags.items():
-        raw = value.encode("utf-8", "surrogatepass")
+        raw = value.encode()
         if key in indexed_keys and len(raw) <= MAX_INDEXED_VALUE:
             rows = connection.execute("SELECT block FROM tag WHERE hash = ?", (hash_tag(key, raw),))
             blocks = {row[0] for row in rows}
             chosen = blocks if chosen is None else chosen & blocks
-    return None if chosen is None else sorted(chosen, reverse=True)
+    if chosen is None:
+        return connection.execute(f"{bounds} ORDER BY id DESC")
+    found = (
+        connection.execute(f"{bounds} WHERE id = ?", (block,)).fetchone()
+        for block in sorted(chosen, reverse=True)
+    )
+    return (row for row in found if row is not None)
 
 
 def _list_service_ids(connection: sqlite3.Connection, service: str | None) -> list[int]:

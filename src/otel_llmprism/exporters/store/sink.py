@@ -18,14 +18,16 @@ from otel_llmprism.native.otlp import MalformedRequestError
 from otel_llmprism.pipeline.batch import Batch
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.loss import count_loss
+from otel_llmprism.semconv.store import (
+    STORE_DUPLICATES,
+    STORE_EVENTS,
+    STORE_FORGOTTEN,
+    STORE_SPANS,
+    STORE_USED_BYTES,
+)
 
 _logger = logging.getLogger(__name__)
 
-SPANS = "llmprism.store.spans"
-DUPLICATES = "llmprism.store.duplicates"
-FORGOTTEN = "llmprism.store.forgotten"
-EVENTS = "llmprism.store.events"
-USED_BYTES = "llmprism.store.used_bytes"
 
 _IDLE_S = 1.0  # retention by age is looked after this often when nothing comes in
 _SAY_AGAIN_S = 60.0
@@ -133,18 +135,18 @@ class StoreSink:
             rows = self._columns.read_rows(payload)
             if len(rows):
                 written = store.write_spans(payload, rows)
-                self._counters.add(SPANS, written.spans)
-                self._counters.add(DUPLICATES, written.duplicates)
+                self._counters.add(STORE_SPANS, written.spans)
+                self._counters.add(STORE_DUPLICATES, written.duplicates)
         else:
             events = read_events(payload)
             if events:
-                self._counters.add(EVENTS, store.write_events(events))
+                self._counters.add(STORE_EVENTS, store.write_events(events))
 
     def _forget_due(self, store: SpanStore) -> None:
         try:
             forgotten = store.forget_due()
-            self._counters.add(FORGOTTEN, forgotten.spans)
-            self._counters.set(USED_BYTES, store.measure_used())
+            self._counters.add(STORE_FORGOTTEN, forgotten.spans)
+            self._counters.set(STORE_USED_BYTES, store.measure_used())
         except (sqlite3.Error, OSError) as error:
             self._say("retention", f"the store could not forget old spans: {error}", error)
 

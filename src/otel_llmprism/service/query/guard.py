@@ -1,6 +1,5 @@
 # Who may ask: checks Host (against DNS rebinding), Origin (against other sites' scripts) and the token;
 # adds the headers that keep a page in its bounds. Wraps any ASGI application.
-import hmac
 import ipaddress
 from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
@@ -11,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from otel_llmprism.config.secret import Secret
+from otel_llmprism.receivers.auth import BearerToken
 
 COOKIE = "llmprism_token"
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -37,7 +36,7 @@ class Guard:
         *,
         hosts: Iterable[str] = (),
         any_address: bool = False,
-        token: Secret | None = None,
+        token: BearerToken | None = None,
     ) -> None:
         self._app = app
         self._hosts = LOOPBACK_HOSTS | {host.lower().strip("[]") for host in hosts}
@@ -84,7 +83,7 @@ class Guard:
 
     def _is_token(self, sent: str) -> bool:
         assert self._token is not None
-        return hmac.compare_digest(sent.encode(), self._token.reveal().encode())
+        return self._token.allows(b"Bearer " + sent.encode())
 
     def _is_known(self, host: str) -> bool:
         name = _read_host_name(host)

@@ -6,9 +6,9 @@ from typing import Any
 
 from otel_llmprism.exporters.store.catalog import StoreCatalog
 from otel_llmprism.exporters.store.latest_metrics import LatestMetrics
-from otel_llmprism.exporters.store.sink import DUPLICATES, FORGOTTEN, SPANS, USED_BYTES
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.semconv.metric import LOST
+from otel_llmprism.semconv.store import STORE_DUPLICATES, STORE_FORGOTTEN, STORE_SPANS, STORE_USED_BYTES
 
 WINDOW_NS = 10 * 10**9
 _MIN_STEP_NS = 500_000_000  # pages that ask more often share a sample
@@ -31,7 +31,7 @@ class LiveNumbers:
         self._read_monotonic_ns = read_monotonic_ns
         self._lock = threading.Lock()
         self._samples: deque[tuple[int, float]] = deque(maxlen=_MAX_SAMPLES)
-        self._samples.append((read_monotonic_ns(), counters.value(SPANS)))
+        self._samples.append((read_monotonic_ns(), counters.value(STORE_SPANS)))
 
     def read_numbers(self) -> dict[str, Any]:
         """Return what the page shows; asking takes a sample."""
@@ -40,11 +40,11 @@ class LiveNumbers:
         return {
             "spansPerSecond": self._measure_rate(),
             "storedSpans": size.spans,
-            "storedBytes": int(self._counters.value(USED_BYTES)),
+            "storedBytes": int(self._counters.value(STORE_USED_BYTES)),
             "otlpBytes": size.raw_bytes,
             "oldestNs": None if size.oldest_ns is None else str(size.oldest_ns),
-            "duplicates": int(self._counters.value(DUPLICATES)),
-            "forgotten": int(self._counters.value(FORGOTTEN)),
+            "duplicates": int(self._counters.value(STORE_DUPLICATES)),
+            "forgotten": int(self._counters.value(STORE_FORGOTTEN)),
             "lost": [
                 {**reading.labels, "count": int(reading.value)}
                 for reading in readings
@@ -73,7 +73,7 @@ class LiveNumbers:
         ]
 
     def _measure_rate(self) -> float:
-        now, total = self._read_monotonic_ns(), self._counters.value(SPANS)
+        now, total = self._read_monotonic_ns(), self._counters.value(STORE_SPANS)
         with self._lock:
             if now - self._samples[-1][0] >= _MIN_STEP_NS:
                 self._samples.append((now, total))

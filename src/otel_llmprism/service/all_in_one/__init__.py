@@ -1,0 +1,1 @@
+# `otel-llmprism up`: receivers, processor, store, page and query API in one process (docs/adr/0072).
