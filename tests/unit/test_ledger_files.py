@@ -14,7 +14,7 @@ from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.receivers.ledger import LedgerBody, LedgerSource
 from otel_llmprism.receivers.ledger_files import list_segments, read_segment
 
-OWNER = SegmentOwner("engine", "ab" * 16, "node", {"service.name": "chat"})
+OWNER = SegmentOwner("engine", "ab" * 16, "node", {"service.name": "chat"}, {"gen_ai.request.model": "m"})
 
 
 class Problems(list[tuple[str, int, str]]):

@@ -17,6 +17,7 @@ PROGRAM = "otel-llmprism"
 COMMANDS = {
     "up": "everything in one process: OTLP in, a store, a web page and a query API",
     "processor": "run the service: OTLP in, OTLP out, nothing lost",
+    "steps": "list the ledgers kept on this machine, export their steps, show one as a trace",
     "doctor": "what is available here, one line each, with the mend",
 }
 EXIT_OK, EXIT_FAILED, EXIT_BAD_USE, EXIT_INTERRUPTED = 0, 1, 2, 130

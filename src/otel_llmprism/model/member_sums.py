@@ -82,6 +82,29 @@ def sum_request_tokens(lane_of_step: U16, members: MemberTable, running: Running
     return RequestSums(handles, steps + predicted, prefill, decode + predicted)
 
 
+def list_steps_of(
+    handle: int, lane_of_step: U16, members: MemberTable, running: RunningTable
+) -> npt.NDArray[np.intp]:
+    """Return the rows of the steps in which one request got tokens."""
+    members = spell_out_resets(members, running)
+    count = len(lane_of_step)
+    got = np.zeros(count, dtype=np.bool_)
+    stays = [(int(slot), 0) for slot in running.slot[running.handle == handle].tolist()]
+    own = members.handle == handle
+    for row, change, slot in zip(
+        members.step_row[own].tolist(), members.change[own].tolist(), members.slot[own].tolist(), strict=True
+    ):
+        if change == JOINED:
+            stays.append((slot, row))
+        elif change == LEFT and stays:
+            left_slot, since = stays.pop()
+            got[since:row] |= lane_of_step[since:row] == left_slot >> int(LANE_SHIFT)
+    for slot, since in stays:
+        got[since:] |= lane_of_step[since:] == slot >> int(LANE_SHIFT)
+    got[members.step_row[own & (members.change <= JOINED) & (members.tokens == 0)]] = False
+    return np.flatnonzero(got)
+
+
 def spell_out_resets(members: MemberTable, running: RunningTable) -> MemberTable:
     """Replace each RESET by those who leave with it; the same table where there is none."""
     resets = np.flatnonzero(members.change == RESET)

@@ -23,12 +23,13 @@ class SegmentError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SegmentOwner:
-    """Whose records a segment holds; `resource` has the scalar attributes that spans of it carry."""
+    """Whose records a segment holds, and what spans made of them later carry."""
 
     engine_id: str
     run: str
     node: str
     resource: dict[str, str | int | float | bool]
+    requests: dict[str, str]  # attributes that all requests of the run share
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Frame:
 
 def pack_header(owner: SegmentOwner) -> bytes:
     """Return the start of a segment."""
-    raw = json.dumps([owner.engine_id, owner.run, owner.node, owner.resource]).encode()
+    raw = json.dumps([owner.engine_id, owner.run, owner.node, owner.resource, owner.requests]).encode()
     if len(raw) > MAX_OWNER_BYTES:
         raise SegmentError(f"resource attributes of {len(raw)} bytes, a segment takes {MAX_OWNER_BYTES}")
     return _HEADER.pack(MAGIC, VERSION, 0, len(raw), zlib.crc32(raw)) + raw
@@ -68,8 +69,7 @@ def parse_header(raw: bytes) -> SegmentOwner:
     owner = raw[HEADER_BYTES:size]
     if len(raw) < size or zlib.crc32(owner) != _HEADER.unpack_from(raw)[4]:
         raise SegmentError("its header is damaged")
-    engine_id, run, node, resource = json.loads(owner)
-    return SegmentOwner(engine_id, run, node, resource)
+    return SegmentOwner(*json.loads(owner))
 
 
 def pack_frame(
