@@ -1,6 +1,6 @@
-# Builds the real programs our tests and benchmarks run against (Collector, telemetrygen, Jaeger v2) at pinned
-# versions, with the Go tool chain and its configured module proxy only, into a cache outside the clone.
-# Prints the folder they are in. Standard library only: runs before anything is installed.
+# Builds the real programs our tests and benchmarks run against (Collector, telemetrygen, Jaeger v2, an SDK
+# client in Go) at pinned versions, with the Go tool chain and its configured module proxy only, into a cache
+# outside the clone; prints the folder. Standard library only: runs before anything is installed.
 import argparse
 import fcntl
 import hashlib
@@ -18,6 +18,8 @@ REPOSITORY = Path(__file__).parent.parent
 BUILDER_CONFIG = REPOSITORY / "collector-config" / "builder.yaml"
 COLLECTOR_PINS = REPOSITORY / "tools" / "collector"
 JAEGER_PINS = REPOSITORY / "tools" / "jaeger"
+GO_CLIENT = REPOSITORY / "tools" / "go_client"
+PINNED = (COLLECTOR_PINS, JAEGER_PINS, GO_CLIENT)
 
 COLLECTOR_VERSION = "0.155.0"
 TELEMETRYGEN_VERSION = "0.161.0"
@@ -74,7 +76,7 @@ def find_tools_folder() -> Path:
     """Return the folder of the programs at these pins: another pin, another folder."""
     versions = f"{FOLDER_FORMAT} {BUILDER} {TELEMETRYGEN} {JAEGER} {JAEGER_VERSION}"
     digest = hashlib.sha256(versions.encode())
-    for path in (BUILDER_CONFIG, *sorted(COLLECTOR_PINS.iterdir()), *sorted(JAEGER_PINS.iterdir())):
+    for path in (BUILDER_CONFIG, *(path for folder in PINNED for path in sorted(folder.iterdir()))):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     root = os.environ.get("OTEL_LLMPRISM_TOOLS")
@@ -146,6 +148,10 @@ def build_jaeger(folder: Path) -> None:
     flags = f"{STRIP} -X {JAEGER_VERSION_VARIABLE}=v{JAEGER_VERSION}"
     build_package(JAEGER, "jaeger", sources, flags, folder)
     shutil.rmtree(sources)
+
+
+def build_go_client(folder: Path) -> None:
+    build_package(".", "go-client", GO_CLIENT, STRIP, folder)
 
 
 def install_module(module: str, folder: Path) -> None:
@@ -221,6 +227,7 @@ TOOLS = (
     Tool("builder", build_builder, ("version",), f"v{COLLECTOR_VERSION}"),
     Tool("otelcol-llmprism", build_collector, ("--version",), COLLECTOR_VERSION),
     Tool("telemetrygen", build_telemetrygen, ("--help",), "Telemetrygen simulates"),
+    Tool("go-client", build_go_client, ("--version",), "go-client of the OpenTelemetry Go SDK"),
     Tool("jaeger", build_jaeger, ("version",), f"v{JAEGER_VERSION}"),
 )
 
