@@ -26,6 +26,12 @@ class RequestTexts:
     model: str
 
 
+def describe_requests(texts: RequestTexts) -> dict[str, str]:
+    """Return the attributes that every request span and metric of the engine carries."""
+    model = {names.GEN_AI_REQUEST_MODEL: texts.model} if texts.model else {}
+    return {names.GEN_AI_OPERATION_NAME: texts.operation, names.GEN_AI_PROVIDER_NAME: texts.provider} | model
+
+
 @dataclass(frozen=True, slots=True)
 class EndedRequest:
     """One request's life. Times are monotonic; UNKNOWN_NS where that point was never reached."""
@@ -120,8 +126,7 @@ def _build_request(request: EndedRequest, origin: StepOrigin, texts: RequestText
 
 def _describe_request(request: EndedRequest, texts: RequestTexts) -> dict[str, AttributeValue]:
     attributes: dict[str, AttributeValue] = {
-        names.GEN_AI_OPERATION_NAME: texts.operation,
-        names.GEN_AI_PROVIDER_NAME: texts.provider,
+        **describe_requests(texts),
         names.GEN_AI_USAGE_INPUT_TOKENS: request.prompt_tokens,
         names.GEN_AI_USAGE_OUTPUT_TOKENS: request.output_tokens,
         names.REQUEST_ID: request.request_id,
@@ -129,8 +134,6 @@ def _describe_request(request: EndedRequest, texts: RequestTexts) -> dict[str, A
         names.REQUEST_PREEMPTIONS: request.preemptions,
         names.REQUEST_CACHED_TOKENS: request.cached_tokens,
     }
-    if texts.model:
-        attributes[names.GEN_AI_REQUEST_MODEL] = texts.model
     if request.external_id:
         attributes[names.REQUEST_EXTERNAL_ID] = request.external_id
     if 0 < request.finish < len(FINISH_REASONS):

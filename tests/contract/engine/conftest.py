@@ -98,27 +98,35 @@ StartEngine = Callable[..., EngineCase]
 
 
 @pytest.fixture
-def start_engine(tmp_path: Path) -> Iterator[StartEngine]:
+def backend() -> Iterator[OtlpServer]:
+    with OtlpServer() as server:
+        yield server
+
+
+@pytest.fixture
+def start_engine(tmp_path: Path, backend: OtlpServer) -> Iterator[StartEngine]:
     """Return a function that starts the engine with arguments and environment; all is ended after."""
     cases: list[EngineCase] = []
-    with OtlpServer() as server:
 
-        def start(*arguments: str, **environment: str) -> EngineCase:
-            variables = {
-                "PATH": os.environ["PATH"],
-                "OTEL_EXPORTER_OTLP_ENDPOINT": server.http_endpoint,
-                "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-                "OTEL_LLMPRISM_RUNTIME_DIR": str(tmp_path / "runtime"),
-                **environment,
-            }
-            command = [sys.executable, "-m", MODULE, "--log-tokens", str(tmp_path / "book.jsonl"), *arguments]
-            with (tmp_path / "engine.log").open("wb") as log:
-                process = subprocess.Popen(command, env=variables, stdout=log, stderr=subprocess.STDOUT)
-            cases.append(EngineCase(server, tmp_path, process))
-            return cases[-1]
+    def start(*arguments: str, **environment: str) -> EngineCase:
+        is_grpc = environment.get("OTEL_EXPORTER_OTLP_PROTOCOL") == "grpc"
+        grpc_endpoint = f"http://127.0.0.1:{backend.grpc_port}"
+        variables = {
+            "PATH": os.environ["PATH"],
+            "OTEL_EXPORTER_OTLP_ENDPOINT": grpc_endpoint if is_grpc else backend.http_endpoint,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_LLMPRISM_RUNTIME_DIR": str(tmp_path / "runtime"),
+            "OTEL_LLMPRISM_LEDGER_DIR": str(tmp_path / "ledger"),
+            **environment,
+        }
+        command = [sys.executable, "-m", MODULE, "--log-tokens", str(tmp_path / "book.jsonl"), *arguments]
+        with (tmp_path / "engine.log").open("wb") as log:
+            process = subprocess.Popen(command, env=variables, stdout=log, stderr=subprocess.STDOUT)
+        cases.append(EngineCase(backend, tmp_path, process))
+        return cases[-1]
 
-        yield start
-        for case in cases:
-            if case.process.poll() is None:
-                case.process.kill()
-            case.process.wait()
+    yield start
+    for case in cases:
+        if case.process.poll() is None:
+            case.process.kill()
+        case.process.wait()

@@ -5,11 +5,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from otel_llmprism.exporters.otlp_metrics import Exemplar
-from otel_llmprism.exporters.request_spans import FINISH_REASONS, EndedRequest, RequestTexts
+from otel_llmprism.exporters.request_spans import (
+    FINISH_REASONS,
+    EndedRequest,
+    RequestTexts,
+    describe_requests,
+)
 from otel_llmprism.model.steps import U64, UNKNOWN, LedgerTables
 from otel_llmprism.native.ring_records import StepKind
 from otel_llmprism.semconv import metric as names
-from otel_llmprism.semconv import request as request_names
 from otel_llmprism.semconv.step import KINDS
 from otel_llmprism.service.exporter_process.metric_store import MetricStore
 
@@ -19,12 +23,7 @@ _NS_PER_S = 1e9
 class EngineMetrics:
     def __init__(self, store: MetricStore, texts: RequestTexts) -> None:
         self._store = store
-        self._request_labels = {
-            request_names.GEN_AI_OPERATION_NAME: texts.operation,
-            request_names.GEN_AI_PROVIDER_NAME: texts.provider,
-        }
-        if texts.model:
-            self._request_labels[request_names.GEN_AI_REQUEST_MODEL] = texts.model
+        self._request_labels = describe_requests(texts)
         self._has_steps = False
 
     def observe_steps(self, tables: LedgerTables) -> None:

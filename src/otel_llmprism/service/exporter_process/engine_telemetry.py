@@ -11,7 +11,12 @@ from otel_llmprism.model.member_sums import sum_request_tokens
 from otel_llmprism.model.steps import LedgerTables
 from otel_llmprism.service.exporter_process.engine_metrics import EngineMetrics
 from otel_llmprism.service.exporter_process.kept_step_spans import KeptStepSpans
-from otel_llmprism.service.exporter_process.request_book import LiveRequest, RequestBook, finish_request
+from otel_llmprism.service.exporter_process.request_book import (
+    HOLD_NS,
+    LiveRequest,
+    RequestBook,
+    finish_request,
+)
 
 
 @dataclass(slots=True)
@@ -45,9 +50,9 @@ class EngineTelemetry:
             outgoing.add(kept, spans)
         return outgoing
 
-    def release(self, origin: StepOrigin) -> Outgoing:
-        """Give the spans of requests whose end is long enough ago."""
-        return self._end_requests(self._book.release(origin.anchor.monotonic_ns), origin)
+    def release(self, origin: StepOrigin, hold_ns: int = HOLD_NS) -> Outgoing:
+        """Give the spans of requests whose end is at least `hold_ns` ago."""
+        return self._end_requests(self._book.release(origin.anchor.monotonic_ns - hold_ns), origin)
 
     def finish(self, origin: StepOrigin) -> Outgoing:
         """Give the spans of all requests that are left: no more tables will come."""

@@ -18,14 +18,14 @@ _NO_STEP = (1 << 64) - 1
 
 
 class LedgerShipper:
-    """Collects records between two shipments."""
+    """Collects records between two shipments. `keep` puts one on the node's disk and never raises."""
 
     def __init__(
         self,
         folder: Path,
         node: str,
         resource: Attributes,
-        keep: Callable[[LedgerRecord], None],
+        keep: Callable[[LedgerRecord], object],
         version: str,
     ) -> None:
         self._folder = folder

@@ -73,8 +73,10 @@ class ExporterLoop:
         self._drain()
         anchor = parts.read_anchor()
         self._take_tables(anchor, is_final=True)
+        origin = parts.build_origin(anchor)
+        self._put_spans(parts.telemetry.release(origin, hold_ns=0))
         if is_engine_gone:
-            self._put_spans(parts.telemetry.finish(parts.build_origin(anchor)))
+            self._put_spans(parts.telemetry.finish(origin))
             parts.metrics.set_requests(0, 0)
         self._send_metrics(anchor)
         parts.rings.remove_finished()

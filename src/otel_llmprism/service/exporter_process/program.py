@@ -55,10 +55,10 @@ def _serve(folder: Path, run: RunDescription, settings: ExporterSettings) -> int
     counters = Counters()
     try:
         outbox = build_outbox(os.environ, settings, counters)
+        loop = build_loop(folder, run, os.environ, settings=settings, outbox=outbox, counters=counters)
     except ConfigError as error:
         sys.stderr.write(f"llmprism exporter: {error}\n")
         return 2
-    loop = build_loop(folder, run, os.environ, settings=settings, outbox=outbox, counters=counters)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())

@@ -58,18 +58,18 @@ class RequestBook:
         request = self._live.get(handle)
         return request is not None and request.is_sampled
 
-    def release(self, now_ns: int) -> Iterator[LiveRequest]:
-        """Yield and forget the requests that ended at least HOLD_NS ago, in order of their ends."""
+    def release(self, until_ns: int) -> Iterator[LiveRequest]:
+        """Yield and forget the requests that ended until then, in order of their ends."""
         for handle in list(self._ended):
             request = self._live[handle]
-            if request.ended_ns > now_ns - HOLD_NS:
+            if request.ended_ns > until_ns:
                 return
             del self._ended[handle], self._live[handle]
             yield request
 
     def release_all(self, now_ns: int) -> Iterator[LiveRequest]:
         """Yield everything: the engine is gone. What never ended has an empty `end_row`."""
-        yield from self.release(now_ns + HOLD_NS)
+        yield from self.release(now_ns)
         for handle, request in list(self._live.items()):
             del self._live[handle]
             if request.ended_ns == UNKNOWN_NS:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from otel_llmprism.exporters.otlp_attributes import AttributeValue
 from otel_llmprism.native.run_folder import RunDescription
 from otel_llmprism.semconv import resource as names
 
@@ -15,12 +14,12 @@ _SDK = {
 
 def build_resource(
     run: RunDescription, environment: Mapping[str, str], host_name: str, version: str
-) -> dict[str, AttributeValue]:
+) -> dict[str, str | int | float | bool]:
     """Return the resource; OTEL_SERVICE_NAME wins over OTEL_RESOURCE_ATTRIBUTES, both over defaults."""
     given = parse_resource_attributes(environment.get("OTEL_RESOURCE_ATTRIBUTES", ""))
     if service := environment.get("OTEL_SERVICE_NAME", "").strip():
         given[names.SERVICE_NAME] = service
-    resource: dict[str, AttributeValue] = {
+    resource: dict[str, str | int | float | bool] = {
         names.SERVICE_NAME: run.engine_name or "unknown_service",
         names.SERVICE_INSTANCE_ID: run.engine_id,
         names.HOST_NAME: host_name,
@@ -38,7 +37,7 @@ def build_resource(
     }
 
 
-def derive_job_id(resource: Mapping[str, AttributeValue]) -> str:
+def derive_job_id(resource: Mapping[str, str | int | float | bool]) -> str:
     """Return service.namespace/service.name, or the name alone."""
     namespace, name = str(resource.get(names.SERVICE_NAMESPACE, "")), str(resource[names.SERVICE_NAME])
     return f"{namespace}/{name}" if namespace else name

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from otel_llmprism import __version__
+from otel_llmprism.config.ledger_folder import read_ledger_folder
+from otel_llmprism.exporters.ledger_files import LedgerFiles, LedgerFilesConfig
 from otel_llmprism.exporters.otlp_client import OtlpClient
 from otel_llmprism.exporters.otlp_client_environment import read_client_configs
-from otel_llmprism.exporters.request_spans import RequestTexts
+from otel_llmprism.exporters.request_spans import RequestTexts, describe_requests
 from otel_llmprism.exporters.step_spans import StepOrigin
 from otel_llmprism.model.signals import Signal
 from otel_llmprism.model.steps import Anchor
+from otel_llmprism.native.ledger_frames import SegmentOwner
 from otel_llmprism.native.ring import read_clocks
 from otel_llmprism.native.ring_writer import read_start_ticks
 from otel_llmprism.native.run_folder import RunDescription
@@ -59,6 +62,8 @@ def build_loop(
     metrics = EngineMetrics(store, texts)
     budget = ByteBudget(settings.budget_bytes_per_s, _BURST_S, time.monotonic_ns())
     run_id = bytes.fromhex(run.run)
+    owner = SegmentOwner(run.engine_id, run.run, node, resource, describe_requests(texts))
+    files = build_ledger_files(environment, owner, counters)
     parts = LoopParts(
         settings=settings,
         resource=resource,
@@ -70,7 +75,7 @@ def build_loop(
         store=store,
         counters=counters,
         budget=budget,
-        shipper=LedgerShipper(folder, node, resource, lambda _record: None, __version__),
+        shipper=LedgerShipper(folder, node, resource, files.append, __version__),
         put=outbox.put,
         sample_host=lambda pids, now_ns: to_host_tables(list(read_host(pids)), now_ns),
         read_anchor=lambda: Anchor(*read_clocks()),
@@ -78,6 +83,14 @@ def build_loop(
         build_origin=lambda anchor: StepOrigin(run.engine_id, run_id, anchor),
     )
     return ExporterLoop(parts)
+
+
+def build_ledger_files(
+    environment: Mapping[str, str], owner: SegmentOwner, counters: Counters
+) -> LedgerFiles:
+    """Return where the ledger is kept on this node; ConfigError when the bound cannot be read."""
+    kept = read_ledger_folder(environment)
+    return LedgerFiles(LedgerFilesConfig(kept.folder, kept.max_bytes), owner, counters)
 
 
 def lower_priority() -> None:
