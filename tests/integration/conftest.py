@@ -51,7 +51,7 @@ def tools() -> dict[str, Path]:
             pytest.fail(text)
         pytest.skip(text)
     folder = Path(checked.stdout.strip())
-    return {name: folder / name for name in ("otelcol-llmprism", "telemetrygen", "jaeger")}
+    return {name: folder / name for name in ("otelcol-llmprism", "telemetrygen", "go-client", "jaeger")}
 
 
 @pytest.fixture(scope="session")
