@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpanExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpSpanExporter
@@ -16,12 +17,17 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from otel_llmprism.config.errors import ConfigError
+from otel_llmprism.exporters.ledger_chunks import encode_columns
 from otel_llmprism.exporters.otlp_client import OtlpClient
 from otel_llmprism.exporters.otlp_client_config import OtlpClientConfig
 from otel_llmprism.exporters.otlp_client_result import SendStatus
+from otel_llmprism.exporters.otlp_logs import LedgerRecord, encode_ledger_records
 from otel_llmprism.model.signals import Signal
+from otel_llmprism.native.ledger_layout import ChunkAnchor
+from otel_llmprism.native.ledger_schema import COLUMNS, Table
 from otel_llmprism.pipeline.dead_letters import read_dead_letters
 from otel_llmprism.semconv.delivery import CONFIG_FAILING, CONSUMED
+from otel_llmprism.semconv.ledger_intake import LEDGER_CHUNKS, LEDGER_LAST_STEP_SEEN, LEDGER_STEPS
 from otel_llmprism.semconv.metric import LOST
 from otel_llmprism.service.processor import Processor
 from otel_llmprism.service.settings import ProcessorConfig, read_processor_config
@@ -43,6 +49,12 @@ def build_config(tmp_path: Path, backend: str, **sections: Any) -> ProcessorConf
         },
         "test",
     )
+
+
+def build_chunk(first_step: int, steps: int) -> bytes:
+    numbers = np.arange(first_step, first_step + steps, dtype=np.uint64)
+    values = {column.key: np.zeros(steps, np.uint64) for column in COLUMNS if column.table == Table.STEPS}
+    return encode_columns({**values, "steps.step": numbers}, ChunkAnchor(0, 2, 1, 1))
 
 
 class Running:
@@ -95,19 +107,13 @@ def read_names(server: OtlpServer) -> list[str]:
     ]
 
 
-def build_ledger_request(body: bytes, *, with_other_log: bool) -> bytes:
-    request = ExportLogsServiceRequest()
-    resource = request.resource_logs.add()
-    resource.resource.attributes.add(key="llmprism.engine.id").value.string_value = "engine-1"
-    scope = resource.scope_logs.add()
-    scope.scope.name = "otel_llmprism.ledger"
-    record = scope.log_records.add(event_name="llmprism.ledger")
-    record.body.bytes_value = body
-    for key, number in (("seq", 4), ("version", 0), ("last_step", 99)):
-        record.attributes.add(key=f"llmprism.ledger.{key}").value.int_value = number
-    if with_other_log:
-        other = resource.scope_logs.add()
-        other.scope.name = "app"
+def build_ledger_request(*, seq: int = 4, body: bytes = b"junk", other_log: str = "") -> bytes:
+    source = {"llmprism.engine.id": "engine-1", "llmprism.engine.run": "0" * 32}
+    record = LedgerRecord("llmprism.ledger", body, version=0, node="node", seq=seq, time_ns=1)
+    request = ExportLogsServiceRequest.FromString(encode_ledger_records(source, [record]))
+    if other_log:
+        other = request.resource_logs[0].scope_logs.add()
+        other.scope.name = other_log
         other.log_records.add().body.string_value = "hello"
     return request.SerializeToString()
 
@@ -170,23 +176,25 @@ def test_held_spans_wait_and_the_others_do_not(tmp_path: Path, backend: OtlpServ
 
 def test_ledger_is_consumed_and_other_logs_pass(tmp_path: Path, backend: OtlpServer) -> None:
     running = Running(build_config(tmp_path, backend.grpc_endpoint))
+    chunk = build_chunk(first_step=40, steps=3)
     for _ in range(2):
-        running.client.send(Signal.LOGS, build_ledger_request(b"junk", with_other_log=False))
-    running.client.send(Signal.LOGS, build_ledger_request(b"junk", with_other_log=True))
+        running.client.send(Signal.LOGS, build_ledger_request(body=chunk))
+    running.client.send(Signal.LOGS, build_ledger_request(seq=5, other_log="app"))
     (received,) = backend.wait_for(1)
     (resource,) = ExportLogsServiceRequest.FromString(received.payload).resource_logs
     assert [scope.scope.name for scope in resource.scope_logs] == ["app"]
     counters = running.processor.counters
-    assert counters.value("llmprism.ledger.chunks", event="llmprism.ledger") == 1
-    assert counters.value("llmprism.ledger.duplicates") == 2
-    lost = {r.labels["cause"]: r.value for r in counters.read_all() if r.name == LOST}
-    assert sum(lost.values()) == 1  # the junk is no ledger chunk, and is counted as such
+    assert counters.value(LEDGER_CHUNKS, event="llmprism.ledger") == 1
+    assert counters.value(LEDGER_STEPS, engine="engine-1") == 3
+    assert counters.value(LEDGER_LAST_STEP_SEEN, engine="engine-1") == 42
+    assert counters.value(LOST, stage="ledger", cause="duplicate") == 1
+    assert counters.value(LOST, stage="ledger", cause="chunk_truncated") == 1  # the junk
     assert running.stop() == "nothing left"
 
 
 def test_ledger_passes_when_asked_to(tmp_path: Path, backend: OtlpServer) -> None:
     running = Running(build_config(tmp_path, backend.grpc_endpoint, ledger={"forward": True}))
-    payload = build_ledger_request(b"junk", with_other_log=True)
+    payload = build_ledger_request(other_log="app")
     running.client.send(Signal.LOGS, payload)
     (received,) = backend.wait_for(1)
     assert received.payload == payload

@@ -9,6 +9,7 @@ from otel_llmprism.native.otlp import NO_KEYS, MalformedRequestError, scan
 from otel_llmprism.pipeline.batch import Batch
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.hold import Claim, Hold, HoldConfig
+from otel_llmprism.receivers.ledger import LedgerReader
 from otel_llmprism.receivers.otlp_tables import wrap_spans
 from otel_llmprism.reconstruct.stamp import StampConfig, StampStage
 from otel_llmprism.semconv.delivery import CONSUMED
@@ -36,7 +37,7 @@ class EndHere:
 
 def build_ledger_stage(counters: Counters) -> BatchStage:
     """Return the stage that consumes ledger records, and counts what they tell."""
-    return LedgerStage(LedgerMeter(counters).take_chunks)
+    return LedgerStage(LedgerReader(counters), LedgerMeter(counters).take)
 
 
 def build_hold(settings: HoldSettings, counters: Counters) -> BatchStage:
