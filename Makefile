@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 NATIVE_SOURCES := $(shell find native -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check integration tools native format clean
+.PHONY: help demo test check integration tools native format clean bench-log
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ tools: $(STAMP) ## build Collector, telemetrygen and Jaeger (pinned) into a cach
 
 integration: $(STAMP) ## run the tests against the real Collector, telemetrygen and Jaeger
 	$(BIN)/python -m pytest -m integration
+
+bench-log: $(STAMP) ## measure the write-ahead log and write benchmarks/results/log.md
+	$(BIN)/python benchmarks/log.py --write
 
 format: $(STAMP) ## format the sources
 	$(BIN)/ruff format .

@@ -23,7 +23,7 @@ CREATED_NS = 1_700_000_000_000_000_000
 
 def open_log(folder: Path, version: int) -> WriteAheadLog:
     clock = FakeClock(CREATED_NS)
-    log = WriteAheadLog(LogConfig(folder), Counters(), version=version, realtime_ns=clock)
+    log = WriteAheadLog(LogConfig(folder, format_version=version), Counters(), realtime_ns=clock)
     log.open()
     return log
 

@@ -3,6 +3,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from otel_llmprism.native.log_frame import CURRENT_VERSION, READABLE_VERSIONS
+
 MIB = 1 << 20
 MIN_LOG_BYTES = MIB
 MAX_SEGMENT_BYTES = 64 * MIB
@@ -19,12 +21,15 @@ class LogConfig:
     directory: Path
     max_bytes: int = 1024 * MIB
     segment_bytes: int = 0  # 0: a sixteenth of max_bytes, at most 64 MiB
+    format_version: int = CURRENT_VERSION  # one below it: what the release before can read, for a way back
 
     def __post_init__(self) -> None:
         if self.max_bytes < MIN_LOG_BYTES:
             raise ValueError(
                 f"log.max_bytes is {self.max_bytes}; below {MIN_LOG_BYTES} no ordinary request fits"
             )
+        if self.format_version not in READABLE_VERSIONS:
+            raise ValueError(f"log.format_version must be one of {READABLE_VERSIONS}")
         if not 0 <= self.segment_bytes <= self.max_bytes:
             raise ValueError("log.segment_bytes must lie between 0 (chosen for you) and log.max_bytes")
 

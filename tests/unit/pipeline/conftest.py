@@ -28,10 +28,9 @@ def open_log(tmp_path: Path, counters: Counters) -> Iterator[BuildLog]:
         max_bytes: int = 4 * MIN_LOG_BYTES,
         is_synced: bool = False,
         disk: Disk | None = None,
-        version: int = 1,
     ) -> WriteAheadLog:
         config = LogConfig(tmp_path / "log", max_bytes=max_bytes, segment_bytes=segment_bytes)
-        log = WriteAheadLog(config, counters, is_synced=is_synced, disk=disk, version=version)
+        log = WriteAheadLog(config, counters, is_synced=is_synced, disk=disk)
         opened.append(log)
         log.open()
         return log

@@ -1,3 +1,4 @@
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from otel_llmprism.pipeline.counters import Counters
+from otel_llmprism.pipeline.log.disk import Disk
 from otel_llmprism.pipeline.log.errors import LogFullError, LogStartError
 from otel_llmprism.pipeline.log.reader import LogRecord
 from otel_llmprism.pipeline.log.write_ahead_log import WriteAheadLog
@@ -202,3 +204,18 @@ def test_segment_that_was_read_to_its_end_while_empty_stays_for_what_comes(open_
     log.append(1, b"a")
     log.close()
     assert read_payloads(open_log()) == [b"a"]
+
+
+def test_segment_that_cannot_be_read_waits_for_the_next_start(open_log: OpenLog, counters: Counters) -> None:
+    class DeafDisk(Disk):
+        def read(self, fd: int, size: int, at: int) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    log = open_log(segment_bytes=100)
+    append_all(log, b"a" * 90, b"b" * 90)
+    log.close()
+    log = open_log(disk=DeafDisk())
+    assert read_payloads(log) == []
+    log.close()
+    assert counters.value("llmprism.log.errors", operation="read", cause="io") == 2
+    assert read_payloads(open_log()) == [b"a" * 90, b"b" * 90]

@@ -5,7 +5,6 @@ import time
 import zlib
 from collections.abc import Callable
 
-from otel_llmprism.native.log_frame import CURRENT_VERSION
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.ingress_config import LogConfig
 from otel_llmprism.pipeline.log.appender import Appender, Position, WriteSettings
@@ -28,7 +27,6 @@ class WriteAheadLog:
         counters: Counters,
         *,
         is_synced: bool = False,
-        version: int = CURRENT_VERSION,
         disk: Disk | None = None,
         realtime_ns: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -37,9 +35,10 @@ class WriteAheadLog:
         disk = disk or Disk()
         self._folder = LogFolder(config.directory)
         self._lock = threading.Lock()
+        self._read_lock = threading.Lock()  # taken first: a close waits for the read under way
         self._segments = Segments(self._folder, disk, self._report)
         self._cursor = LogCursor(disk, self._report)
-        settings = WriteSettings(version, is_synced, realtime_ns)
+        settings = WriteSettings(config.format_version, is_synced, realtime_ns)
         self._appender = Appender(config, settings, self._folder, self._segments, disk)
 
     def open(self) -> None:
@@ -80,21 +79,8 @@ class WriteAheadLog:
 
         `is_last`: the caller goes on without the log after None, so nothing stays open for it.
         """
-        while self._enter_segment():
-            # asked before the read: a segment that is not written to any more has its final length
-            is_final = self._cursor.segment is not self._appender.segment
-            try:
-                record = self._cursor.read_next()
-            except OSError as error:  # left as it is for the next run
-                self._report.note_error("read", error)
-                self._cursor.close()
-                continue
-            if record is not None:
-                return record
-            if not is_final and not is_last:
-                return None
-            self._account_for(self._cursor.leave())
-        return None
+        with self._read_lock:
+            return self._read_record(is_last=is_last)
 
     def measure(self) -> int:
         """Bytes on the disk."""
@@ -102,7 +88,7 @@ class WriteAheadLog:
 
     def close(self) -> None:
         """Seal and let go of the folder; what is not freed is given again after the next open."""
-        with self._lock:
+        with self._read_lock, self._lock:
             self._cursor.close()
             self._appender.seal()
             self._segments.close()
@@ -120,6 +106,23 @@ class WriteAheadLog:
                 f"the log folder {self._config.directory} takes no segment ({error.strerror}): free space, "
                 "make it writable, or set another log directory",
             ) from error
+
+    def _read_record(self, *, is_last: bool) -> LogRecord | None:
+        while self._enter_segment():
+            # asked before the read: a segment that is not written to any more has its final length
+            is_final = self._cursor.segment is not self._appender.segment
+            try:
+                record = self._cursor.read_next()
+            except OSError as error:  # left as it is for the next run
+                self._report.note_error("read", error)
+                self._cursor.close()
+                continue
+            if record is not None:
+                return record
+            if not is_final and not is_last:
+                return None
+            self._account_for(self._cursor.leave())
+        return None
 
     def _enter_segment(self) -> bool:
         """Have a segment to read from; False when there is none behind the last one."""
