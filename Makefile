@@ -19,8 +19,8 @@ $(STAMP): pyproject.toml $(NATIVE_SOURCES)
 venv: $(STAMP) ## make .venv with everything installed
 native: $(STAMP) ## rebuild the native library after a change
 
-demo: $(STAMP) ## run the main job: a small engine, the processor, the page
-	$(BIN)/otel-llmprism demo --fault none
+demo: $(STAMP) ## run the main job: a small engine, the processor, the page (in a pipe: until done)
+	$(BIN)/otel-llmprism demo --fault none $$([ -t 1 ] || echo --exit)
 
 test: $(STAMP) ## run the tests that need nothing but Python
 	$(BIN)/python -m pytest -m "not integration"

@@ -18,6 +18,7 @@ COMMANDS = {
     "up": "everything in one process: OTLP in, a store, a web page and a query API",
     "processor": "run the service: OTLP in, OTLP out, nothing lost",
     "steps": "list the ledgers kept on this machine, export their steps, show one as a trace",
+    "demo": "run a small engine through the real path on this machine and show what was seen",
     "doctor": "what is available here, one line each, with the mend",
 }
 EXIT_OK, EXIT_FAILED, EXIT_BAD_USE, EXIT_INTERRUPTED = 0, 1, 2, 130

@@ -1,0 +1,43 @@
+# `demo`: a real small engine, the real path, the page. Starts `up` and the mini engine as a user would,
+# as processes of their own, and tells from the query API what arrived.
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from otel_llmprism.cli.demo_report import DemoReport
+from otel_llmprism.cli.demo_run import DemoSettings, run_demo
+from otel_llmprism.config.errors import ConfigError
+
+HELP = "run a small engine through the real path on this machine and show what was seen"
+EXAMPLE = "otel-llmprism demo --fault none --seconds 20"
+
+FAULTS = ("none",)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fault", choices=FAULTS, default="none", help="what to break (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long the engine runs (default 20)")
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="keep the store here (default: a new folder)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument(
+        "--exit", action="store_true", help="stop when done; 0 iff what was injected was found"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demo; without --exit the page stays up until Ctrl-C."""
+    if not 1 <= args.seconds <= 3600:
+        raise ConfigError("--seconds must be from 1 to 3600")
+    folder = args.data or Path(tempfile.mkdtemp(prefix="otel-llmprism-demo-"))
+    settings = DemoSettings(folder, args.seconds, stays=not args.exit)
+
+    def show(report: DemoReport) -> None:
+        print(json.dumps(report.to_json(), indent=2) if args.json else report.to_text(), flush=True)
+
+    report = run_demo(settings, show, sys.stderr)
+    # With nothing injected, the demo is right when it saw the engine work and found nothing.
+    return 0 if report.steps and not report.findings else 1

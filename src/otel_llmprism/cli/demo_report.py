@@ -1,0 +1,40 @@
+# What the demo saw, as JSON for scripts and as lines for people.
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class DemoReport:
+    url: str
+    steps: int
+    engine: dict[str, Any]
+    services: list[str]
+    step_trace: str | None
+    lost: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report in the schema of `--json`, with the demo's own keys."""
+        return {
+            "schema": "llmprism.report/1",
+            "url": self.url,
+            "injected": None,
+            "steps": {"count": self.steps},
+            "findings": self.findings,
+            "loss": {"dropped": sum(int(entry["count"]) for entry in self.lost)},
+        }
+
+    def to_text(self) -> str:
+        """Return what a person wants to read first."""
+        made = self.engine.get("steps", "?")
+        lost = (f"{entry['count']} {entry.get('stage')}/{entry.get('cause')}" for entry in self.lost)
+        lines = {
+            "steps": f"{made} made by the engine, {self.steps} in the processor's ledger",
+            "services": ", ".join(self.services) or "none",
+            "lost": ", ".join(lost) or "nothing",
+            "findings": str(len(self.findings)) if self.findings else "none",
+            "page": self.url,
+        }
+        if self.step_trace:
+            lines["one step"] = f"{self.url}/trace/{self.step_trace}"
+        return "\n".join(f"{name:9} {text}" for name, text in lines.items())

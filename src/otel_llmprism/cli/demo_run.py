@@ -1,0 +1,146 @@
+# The demo's processes: `up`, then the mini engine, then what the query API says. Every process that is
+# started here is ended here, by its handle.
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from otel_llmprism.cli.demo_report import DemoReport
+from otel_llmprism.semconv.ledger_intake import LEDGER_STEPS
+from otel_llmprism.semconv.step import SPAN_STEP
+
+_START_S, _SETTLE_S, _STOP_S = 30.0, 15.0, 20.0
+_POLL_S = 0.25
+_PORTS = {"otlp_grpc": 4317, "otlp_http": 4318, "ui": 8317}
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    folder: Path
+    seconds: float
+    stays: bool
+
+
+def run_demo(settings: DemoSettings, show: Callable[[DemoReport], None], progress: TextIO) -> DemoReport:
+    """Run everything, show the report, and with `stays` keep the page up until Ctrl-C."""
+    settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ports = {name: choose_port(port) for name, port in _PORTS.items()}
+    url = f"http://127.0.0.1:{ports['ui']}"
+    log_path = settings.folder / "up.log"
+    with log_path.open("w", encoding="utf-8") as log, start_up(settings.folder, ports, log) as up:
+        wait_until_ready(up, url, log_path)
+        engine = run_engine(settings, ports["otlp_grpc"], progress)
+        report = read_report(url, engine)
+        show(report)
+        if settings.stays:
+            progress.write("The page stays up; Ctrl-C ends it.\n")
+            with contextlib.suppress(KeyboardInterrupt):
+                up.wait()
+    return report
+
+
+def choose_port(preferred: int) -> int:
+    """Return `preferred` when it is free, else any free port."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise RuntimeError("no free port on 127.0.0.1")
+
+
+@contextlib.contextmanager
+def start_up(folder: Path, ports: dict[str, int], log: TextIO) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `otel-llmprism up` for as long as the block lasts."""
+    command = [sys.executable, "-m", "otel_llmprism", "up", "--data", str(folder / "data")]
+    for name, port in ports.items():
+        command += [f"--{name.replace('_', '-')}", f"127.0.0.1:{port}"]
+    process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_until_ready(up: subprocess.Popen[bytes], url: str, log_path: Path) -> None:
+    """Return once the page answers; raise with the end of the log when it does not."""
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and up.poll() is None:
+        with contextlib.suppress(OSError, ValueError):
+            ask(f"{url}/api/llmprism/v1/services")
+            return
+        time.sleep(_POLL_S)
+    tail = log_path.read_text(encoding="utf-8").strip().splitlines()[-1:] or ["it said nothing"]
+    raise RuntimeError(f"`otel-llmprism up` did not start: {tail[0]}; its log is {log_path}")
+
+
+def run_engine(settings: DemoSettings, grpc_port: int, progress: TextIO) -> dict[str, Any]:
+    """Run the mini engine to its end; return the summary it prints last."""
+    command = [sys.executable, "-m", "otel_llmprism.testing.mini_engine", "--ranks", "2"]
+    command += ["--seconds", str(settings.seconds), "--rate", "15"]
+    # Under the user's own OTEL_* settings the demo would send to their backend.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    endpoint = f"http://127.0.0.1:{grpc_port}"
+    environment = {**kept, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_SERVICE_NAME": "mini-engine"}
+    log_path = settings.folder / "engine.log"
+    with log_path.open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            while process.poll() is None:
+                if progress.isatty():
+                    progress.write("\rThe engine is working ... ")
+                    progress.flush()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(1.0)
+        finally:
+            process.terminate()
+            output, _ = process.communicate()
+    if progress.isatty():
+        progress.write("\r\x1b[K")
+    lines = output.strip().splitlines()
+    if process.returncode or not lines:
+        raise RuntimeError(f"the mini engine ended with {process.returncode}; its log is {log_path}")
+    summary: dict[str, Any] = json.loads(lines[-1])
+    return summary
+
+
+def read_report(url: str, engine: dict[str, Any]) -> DemoReport:
+    """Ask until the ledger has every step the engine made, or what comes has settled."""
+    deadline = time.monotonic() + _SETTLE_S
+    steps = 0
+    while time.monotonic() < deadline:
+        live = ask(f"{url}/api/llmprism/v1/live")
+        steps = int(sum(entry["value"] for entry in live["counters"] if entry["name"] == LEDGER_STEPS))
+        if steps >= int(engine.get("steps", 0)):
+            break
+        time.sleep(_POLL_S)
+    services = ask(f"{url}/api/llmprism/v1/services")["services"]
+    found = ask(f"{url}/api/llmprism/v1/traces?operation={SPAN_STEP}&limit=1")["traces"]
+    trace = found[0]["traceId"] if found else None
+    lost = ask(f"{url}/api/llmprism/v1/live")["lost"]
+    return DemoReport(url, steps, engine, [service["name"] for service in services], trace, lost)
+
+
+def ask(url: str) -> dict[str, Any]:
+    """Return one answer of the query API on this machine."""
+    with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310 - our own loopback address
+        answer: dict[str, Any] = json.load(response)
+    return answer

@@ -1,0 +1,51 @@
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_llmprism.cli.demo_run import choose_port
+
+
+def run_demo(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "otel_llmprism", "demo", "--data", str(folder), "--exit", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_demo_sees_every_step_the_engine_made_and_finds_nothing_when_nothing_is_wrong(tmp_path: Path) -> None:
+    done = run_demo(tmp_path, "--fault", "none", "--seconds", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["schema"] == "llmprism.report/1"
+    assert report["injected"] is None
+    assert report["findings"] == []
+    assert report["loss"] == {"dropped": 0}
+    assert report["steps"]["count"] > 10
+    assert report["url"].startswith("http://127.0.0.1:")
+
+
+def test_demo_refuses_a_length_without_sense_in_one_line(tmp_path: Path) -> None:
+    done = run_demo(tmp_path, "--seconds", "0")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["otel-llmprism: error: --seconds must be from 1 to 3600"]
+
+
+def test_busy_default_port_gives_way_to_a_free_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        assert choose_port(port) not in {0, port}
+
+
+def test_free_default_port_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as briefly:
+        port = briefly.getsockname()[1]
+    assert choose_port(port) == port
+
+
+@pytest.mark.parametrize("fault", ["cpu", "nonsense"])
+def test_fault_that_cannot_be_injected_is_refused(tmp_path: Path, fault: str) -> None:
+    done = run_demo(tmp_path, "--fault", fault)
+    assert done.returncode == 2
+    assert "--fault" in done.stderr
