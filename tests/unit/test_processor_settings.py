@@ -108,3 +108,9 @@ def test_shipped_schema_is_that_of_the_code(tmp_path: Path) -> None:
     """Regenerate it with `otel-llmprism processor --print-schema`."""
     shipped = json.loads(SHIPPED.read_text())
     assert shipped == json.loads(json.dumps(build_processor_schema()))
+
+
+def test_example_file_is_the_default_configuration() -> None:
+    example = load_processor_config(Path(__file__).parents[2] / "docs" / "processor.yaml", {})
+    default = read_processor_config({"exporters": {"otlp": {"endpoint": "127.0.0.1:14317"}}}, "default")
+    assert dump_config(example) == dump_config(default)

@@ -25,7 +25,7 @@ def apply_config(
     if old.exporters != new.exporters or _reads_elsewhere(new.exporters.otlp):
         sink = build_sink(new.exporters, environment, parts.dead_letters, counters)
     stages = None
-    if (old.processors, old.service) != (new.processors, new.service):
+    if _list_stage_settings(old) != _list_stage_settings(new):
         stages = build_stages(new, counters)
     try:
         parts.receivers.replace(build_listeners(new.receivers, parts.feed, counters))
@@ -38,6 +38,11 @@ def apply_config(
     if stages is not None:
         for name, stage in stages.items():
             parts.stages[name].switch(stage)
+
+
+def _list_stage_settings(config: ProcessorConfig) -> tuple[object, ...]:
+    # New stages forget what the old ones remember, so they are not made without need.
+    return config.processors, config.service.mode, config.service.ledger
 
 
 def _check_restart(old: ProcessorConfig, new: ProcessorConfig) -> None:
