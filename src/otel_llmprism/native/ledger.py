@@ -13,6 +13,8 @@ from otel_llmprism.native.ledger_schema import COLUMNS, Table, pack_schema
 from otel_llmprism.native.library import load_library
 
 _TABLE_COUNT = len(Table)
+# Asked for with every chunk that arrives alone, so worked out once.
+_PLACES = [(column.key, int(column.table), column.item_bytes) for column in COLUMNS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,9 @@ def _decode_native(
         raise RuntimeError("libllmprism and the Python package disagree about the ledger; reinstall both")
     flat = list(rows)
     by_chunk = [tuple(flat[at : at + _TABLE_COUNT]) for at in range(0, len(flat), _TABLE_COUNT)]
-    totals = [sum(flat[table::_TABLE_COUNT]) for table in Table]
+    totals = [sum(flat[table::_TABLE_COUNT]) for table in range(_TABLE_COUNT)]
     # Every column starts at a multiple of 8.
-    sizes = [totals[column.table] * column.item_bytes + 7 & ~7 for column in COLUMNS]
+    sizes = [totals[table] * item_bytes + 7 & ~7 for _, table, item_bytes in _PLACES]
     starts = array("Q", accumulate(sizes, initial=0))
     out = bytearray(starts[-1] or 8)
     pointer = (ctypes.c_uint8 * len(out)).from_buffer(out)
@@ -66,8 +68,8 @@ def _decode_native(
         raise RuntimeError("libllmprism and the Python package disagree about the ledger; reinstall both")
     view = memoryview(out)
     columns = {
-        column.key: view[start : start + totals[column.table] * column.item_bytes]
-        for column, start in zip(COLUMNS, starts, strict=False)
+        key: view[start : start + totals[table] * item_bytes]
+        for (key, table, item_bytes), start in zip(_PLACES, starts, strict=False)
     }
     return list(status), by_chunk, columns
 

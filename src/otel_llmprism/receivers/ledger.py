@@ -30,6 +30,9 @@ _KEYS = KeySelection((names.NODE, names.SEQ), _RESOURCE_KEYS)
 # whatever the bytes say.
 _ROWS_AT_ONCE = 2_000_000
 MAX_SOURCES = 10_000
+# How long the texts of a row are.
+_REQUEST_TEXTS: tuple[str, ...] = ("arrivals.request_id_bytes", "arrivals.external_rest_bytes")
+_SERIES_TEXTS: tuple[str, ...] = ("series.name_bytes",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +162,10 @@ def _cut_groups(bodies: Iterable[LedgerBody]) -> Iterator[list[LedgerBody]]:
 def _find_misfits(decoded: DecodedChunks, event: str) -> set[int]:
     """Return the chunks whose texts do not fill their text column: they would shift the others' texts."""
     if event == names.EVENT_LEDGER:
-        arrivals = wrap_columns(decoded.columns).arrivals
-        sizes = arrivals.request_id_bytes.astype(np.int64) + arrivals.external_rest_bytes
-        owners, texts = Table.ARRIVALS, Table.TEXT
+        owners, texts, parts = Table.ARRIVALS, Table.TEXT, _REQUEST_TEXTS
     else:
-        sizes = wrap_host_columns(decoded.columns).series.name_bytes.astype(np.int64)
-        owners, texts = Table.SERIES, Table.NAMES
+        owners, texts, parts = Table.SERIES, Table.NAMES, _SERIES_TEXTS
+    sizes = sum(np.frombuffer(decoded.columns[key], "<u2").astype(np.int64) for key in parts)
     ends = np.concatenate([[0], np.cumsum(sizes)])
     rows = np.array(decoded.rows, dtype=np.int64).reshape(-1, len(Table))
     last = np.cumsum(rows[:, owners])

@@ -1,6 +1,7 @@
 # Decoded ledger columns (bytes) -> tables. One place that maps the schema to model/steps.py.
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from itertools import accumulate
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from otel_llmprism.native.ledger_schema import COLUMNS
 from otel_llmprism.native.ledger_schema import Table as TableId
 
 AnyTable = TypeVar("AnyTable", bound=model.Table)
-_DTYPES = {column.key: np.dtype(column.dtype) for column in COLUMNS}
+_DTYPES: dict[str, np.dtype[np.generic]] = {column.key: np.dtype(column.dtype) for column in COLUMNS}
 
 
 def wrap_columns(columns: Mapping[str, memoryview]) -> model.LedgerTables:
@@ -63,5 +64,10 @@ def build_chunk_table(
 
 
 def _wrap(table: type[AnyTable], name: str, columns: Mapping[str, memoryview]) -> AnyTable:
+    return table(*[np.frombuffer(columns[key], dtype) for key, dtype in _list_fields(table, name)])
+
+
+@cache
+def _list_fields(table: type[model.Table], name: str) -> list[tuple[str, "np.dtype[np.generic]"]]:
     keys = [f"{name}.{field.name}" for field in fields(table)]
-    return table(*(np.frombuffer(columns[key], dtype=_DTYPES[key]) for key in keys))
+    return [(key, _DTYPES[key]) for key in keys]
