@@ -1,7 +1,6 @@
 # Decoded ledger columns (bytes) -> tables. One place that maps the schema to model/steps.py.
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import cache
 from itertools import accumulate
 from typing import TypeVar
 
@@ -16,28 +15,47 @@ from otel_llmprism.native.ledger_schema import Table as TableId
 AnyTable = TypeVar("AnyTable", bound=model.Table)
 _DTYPES: dict[str, np.dtype[np.generic]] = {column.key: np.dtype(column.dtype) for column in COLUMNS}
 
+_NAMES: dict[str, type[model.Table]] = {
+    "steps": model.StepTable,
+    "identities": model.IdentityTable,
+    "ranks": model.RankTable,
+    "members": model.MemberTable,
+    "running": model.RunningTable,
+    "arrivals": model.ArrivalTable,
+    "events": model.EventTable,
+    "ends": model.EndTable,
+    "pauses": model.PauseTable,
+    "series": SeriesTable,
+    "samples": SampleTable,
+}
+# The columns of each table in the order of its fields; asked for with every chunk, so worked out once.
+_COLUMNS_OF = {
+    table: [(key, _DTYPES[key]) for key in (f"{name}.{field.name}" for field in fields(table))]
+    for name, table in _NAMES.items()
+}
+
 
 def wrap_columns(columns: Mapping[str, memoryview]) -> model.LedgerTables:
     """Wrap without copying; the tables keep the decoded buffer alive."""
     return model.LedgerTables(
-        steps=_wrap(model.StepTable, "steps", columns),
-        identities=_wrap(model.IdentityTable, "identities", columns),
-        ranks=_wrap(model.RankTable, "ranks", columns),
-        members=_wrap(model.MemberTable, "members", columns),
-        running=_wrap(model.RunningTable, "running", columns),
-        arrivals=_wrap(model.ArrivalTable, "arrivals", columns),
-        events=_wrap(model.EventTable, "events", columns),
-        ends=_wrap(model.EndTable, "ends", columns),
+        steps=_wrap(model.StepTable, columns),
+        identities=_wrap(model.IdentityTable, columns),
+        ranks=_wrap(model.RankTable, columns),
+        members=_wrap(model.MemberTable, columns),
+        running=_wrap(model.RunningTable, columns),
+        arrivals=_wrap(model.ArrivalTable, columns),
+        events=_wrap(model.EventTable, columns),
+        ends=_wrap(model.EndTable, columns),
         text=np.frombuffer(columns["text.text"], dtype=np.uint8),
-        pauses=_wrap(model.PauseTable, "pauses", columns),
+        pauses=_wrap(model.PauseTable, columns),
     )
 
 
 def wrap_host_columns(columns: Mapping[str, memoryview]) -> HostTables:
     """Likewise for host samples."""
     return HostTables(
-        series=_wrap(SeriesTable, "series", columns),
-        samples=_wrap(SampleTable, "samples", columns),
+        series=_wrap(SeriesTable, columns),
+        samples=_wrap(SampleTable, columns),
         names=np.frombuffer(columns["names.names"], dtype=np.uint8),
     )
 
@@ -63,11 +81,5 @@ def build_chunk_table(
     )
 
 
-def _wrap(table: type[AnyTable], name: str, columns: Mapping[str, memoryview]) -> AnyTable:
-    return table(*[np.frombuffer(columns[key], dtype) for key, dtype in _list_fields(table, name)])
-
-
-@cache
-def _list_fields(table: type[model.Table], name: str) -> list[tuple[str, "np.dtype[np.generic]"]]:
-    keys = [f"{name}.{field.name}" for field in fields(table)]
-    return [(key, _DTYPES[key]) for key in keys]
+def _wrap(table: type[AnyTable], columns: Mapping[str, memoryview]) -> AnyTable:
+    return table(*[np.frombuffer(columns[key], dtype) for key, dtype in _COLUMNS_OF[table]])
