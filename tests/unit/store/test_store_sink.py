@@ -14,6 +14,7 @@ from otel_llmprism.exporters.store.block_writer import BlockWriter
 from otel_llmprism.exporters.store.catalog import StoreCatalog
 from otel_llmprism.exporters.store.config import StoreConfig
 from otel_llmprism.exporters.store.connection_pool import ConnectionPool
+from otel_llmprism.exporters.store.database import StoreUnusableError
 from otel_llmprism.exporters.store.reader import StoreReader
 from otel_llmprism.exporters.store.sink import StoreSink
 from otel_llmprism.exporters.store.stored import TraceQuery
@@ -203,5 +204,5 @@ def test_readers_see_whole_batches_while_the_writer_writes(
 def test_a_folder_that_cannot_be_made_is_said_at_start(tmp_path: Path, counters: Counters) -> None:
     (tmp_path / "file").write_text("in the way")
     sink = StoreSink(StoreConfig(tmp_path / "file" / "data"), counters)
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(StoreUnusableError, match=r"cannot keep spans in .*/file/data: .*; check"):
         sink.start()

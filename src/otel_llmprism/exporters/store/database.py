@@ -24,6 +24,10 @@ class StoreInUseError(RuntimeError):
     """Another process writes to the same folder."""
 
 
+class StoreUnusableError(RuntimeError):
+    """The folder cannot hold a store now: no room, no permission, something in the way."""
+
+
 class StoreLock:
     """Holds the folder for this process; given up by the kernel when the process ends."""
 
@@ -37,8 +41,9 @@ class StoreLock:
             raise StoreInUseError(
                 f"{folder} is in use by process {owner}; stop it or choose another --data"
             ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, b"%d" % os.getpid(), 0)
+        with suppress(OSError):  # a full disk: the lock holds all the same, only its owner is not told
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, b"%d" % os.getpid(), 0)
 
     def close(self) -> None:
         os.close(self._descriptor)

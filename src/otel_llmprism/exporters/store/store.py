@@ -28,19 +28,20 @@ class StoreFullError(RuntimeError):
 
 
 class SpanStore:
-    """Raises StoreInUseError or StoreVersionError when the folder cannot be used."""
+    """Raises StoreInUseError, StoreVersionError or StoreUnusableError when the folder cannot be used."""
 
     def __init__(self, config: StoreConfig, read_time_ns: Callable[[], int]) -> None:
         self.path = config.folder / database.FILE_NAME
         self._config = config
         self._read_time_ns = read_time_ns
-        database.prepare_folder(config.folder)
-        self._lock = database.StoreLock(config.folder)
         try:
-            self._connection, self._writer = self._open()
-        except BaseException:
-            self._lock.close()
-            raise
+            database.prepare_folder(config.folder)
+            self._lock = database.StoreLock(config.folder)
+            self._connection, self._writer = self._open_locked()
+        except (OSError, sqlite3.Error) as error:
+            raise database.StoreUnusableError(
+                f"cannot keep spans in {config.folder}: {error}; check its room and its permissions"
+            ) from error
 
     def write_spans(self, payload: bytes, rows: SpanRows) -> Written:
         """Store one block; raises StoreFullError when there is no room, else sqlite3.Error."""
@@ -88,6 +89,13 @@ class SpanStore:
         self._connection.close()
         self._lock.close()
 
+    def _open_locked(self) -> tuple[sqlite3.Connection, BlockWriter]:
+        try:
+            return self._open()
+        except BaseException:
+            self._lock.close()
+            raise
+
     def _open(self) -> tuple[sqlite3.Connection, BlockWriter]:
         try:
             connection = database.open_writer(self.path, self._config.durability)
@@ -118,8 +126,9 @@ class SpanStore:
             raise
 
     def _make_room(self, error: sqlite3.Error) -> None:
-        """Forget a few of the oldest blocks: their pages are used again without growing the file."""
+        """Fold the log into the file and forget a few of the oldest blocks, whose pages are used again."""
         try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             forget_oldest(self._connection, self.path, max_bytes=0, oldest_ns=0)
         except sqlite3.OperationalError:
             raise StoreFullError(f"no room for spans in {self.path.parent}: {error}") from error
