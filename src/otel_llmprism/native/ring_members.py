@@ -54,17 +54,29 @@ class RunningSet(Generic[Key]):
             entries += [self._tell(Member.JOINED, key, tokens, prefill) for key in places]
             listed = [key for key in tokens if key not in places]
         else:
-            listed = [key for key, count in tokens.items() if count != 1 or key not in places]
-            listed += [key for key in prefill if tokens.get(key) == 1 and key in places]
-            entries += [
-                self._tell(Member.TOKENS, key, tokens, prefill) for key in self._find_idle(tokens, lane)
-            ]
+            fresh = tokens.keys() - places.keys()
+            listed = self._list_unpredicted(tokens, prefill, fresh)
+            if len(tokens) < len(self._lanes.get(lane, ())) + len(fresh):
+                entries += [
+                    self._tell(Member.TOKENS, key, tokens, prefill) for key in self._find_idle(tokens, lane)
+                ]
         for key in listed:
             change = Member.TOKENS if key in places else Member.JOINED
             if change is Member.JOINED:
                 self._take_slot(key, lane)
             entries.append(self._tell(change, key, tokens, prefill))
         return entries
+
+    def _list_unpredicted(
+        self, tokens: Mapping[Key, int], prefill: Collection[Key], fresh: Collection[Key]
+    ) -> list[Key]:
+        # Set operations and count() run in C; the loop over all is left to steps that need it
+        # (speculative decoding: several tokens for requests that are not in prefill).
+        told = {key for key in (*prefill, *fresh) if key in tokens}
+        odd = sum(tokens[key] != 1 for key in told)
+        if len(tokens) - list(tokens.values()).count(1) == odd:
+            return [*told] if len(told) < 2 else [key for key in tokens if key in told]
+        return [key for key, count in tokens.items() if count != 1 or key in told]
 
     def _tell(self, change: Member, key: Key, tokens: Mapping[Key, int], prefill: Collection[Key]) -> Entry:
         slot, handle = self._places[key]
