@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 NATIVE_SOURCES := $(shell find native -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check integration tools native format clean bench-log
+.PHONY: help demo test check integration tools native format clean bench-log bench-bytes bench-import bench-store
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -37,6 +37,16 @@ tools: $(STAMP) ## build Collector, telemetrygen and Jaeger (pinned) into a cach
 
 integration: $(STAMP) ## run the tests against the real Collector, telemetrygen and Jaeger
 	$(BIN)/python -m pytest -m integration
+
+bench-store: $(STAMP) ## measure SQLite against DuckDB for the store; writes benchmarks/results/store_engines.md
+	$(BIN)/python -m pip install --quiet duckdb
+	$(BIN)/python benchmarks/store_engines.py
+
+bench-bytes: $(STAMP) ## measure what leaves an engine's node and write benchmarks/results/exported_bytes.md
+	$(BIN)/python benchmarks/exported_bytes.py --write
+
+bench-import: $(STAMP) ## measure the import of the instrumentation and write benchmarks/results/import_time.md
+	$(BIN)/python benchmarks/import_time.py --write
 
 bench-log: $(STAMP) ## measure the write-ahead log and write benchmarks/results/log.md
 	$(BIN)/python benchmarks/log.py --write
