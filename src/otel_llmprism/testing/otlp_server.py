@@ -234,7 +234,7 @@ class _HttpHandler(BaseHTTPRequestHandler):
     server: _HttpServer
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self._read_body()
         signal = _PATHS.get(self.path)
         if signal is None:
             self._reply(404, b"", {})
@@ -253,6 +253,17 @@ class _HttpHandler(BaseHTTPRequestHandler):
             after = {} if reply.retry_after_s is None else {"Retry-After": f"{reply.retry_after_s:.0f}"}
             error = status_pb2.Status(message=reply.message).SerializeToString()
             self._reply(reply.http_status, error, after)
+
+    def _read_body(self) -> bytes:
+        """Read by length or, as some clients send compressed requests, in chunks."""
+        if self.headers.get("Transfer-Encoding", "") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = bytearray()
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return bytes(body)
 
     def _reply(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(status)

@@ -118,7 +118,7 @@ class Programs:
         log = self._folder / f"{len(self.started):02d}-{name}.log"
         inherited = {key: os.environ[key] for key in INHERITED if key in os.environ}
         with log.open("wb") as out:
-            process = subprocess.Popen(  # noqa: S603 - the command is the test's own
+            process = subprocess.Popen(
                 command,
                 cwd=self._folder,
                 env=inherited | dict(environment or {}),
