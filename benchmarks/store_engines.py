@@ -166,7 +166,7 @@ def write_results(figures: dict[str, dict[str, Any]], batches: int) -> str:
         "",
         f"Command: `make bench-store`. Machine: {machine}.",
         f"{batches} batches of {BATCH} spans with 10 attributes, {SPANS_A_TRACE} spans a trace; questions",
-        "are medians of 9 and give whole traces, 20 at most. Scanning is left out: both get the same columns.",
+        "are medians of 9 and give whole traces, 20 at most. Both get the same scanned columns.",
         "",
         "| | SQLite | DuckDB |",
         "|---|---:|---:|",
