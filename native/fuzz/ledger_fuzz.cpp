@@ -1,6 +1,5 @@
 // libFuzzer target for the ledger decoder: any bytes, cut into up to three chunks that share their columns.
-// The schema comes from LLMPRISM_LEDGER_SCHEMA (tools/fuzz_ledger.py writes it), so that it exists once.
-//   .venv/bin/python tools/fuzz_ledger.py --seconds 60
+// The schema is native/ledger_schema.py's, kept as a file beside this one; a test holds the two together.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,8 +12,7 @@ namespace {
 using llmprism::ledger::ColumnSpec;
 
 std::vector<ColumnSpec> load_schema() {
-  const char* const path = std::getenv("LLMPRISM_LEDGER_SCHEMA");
-  std::FILE* const file = path == nullptr ? nullptr : std::fopen(path, "rb");
+  std::FILE* const file = std::fopen("native/fuzz/ledger_schema.bin", "rb");
   if (file == nullptr) std::abort();
   std::vector<ColumnSpec> columns(llmprism::ledger::kMaxColumns);
   columns.resize(std::fread(columns.data(), sizeof(ColumnSpec), columns.size(), file));

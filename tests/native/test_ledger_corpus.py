@@ -4,14 +4,21 @@ from pathlib import Path
 import pytest
 
 from otel_llmprism.native import ledger, ledger_twin
+from otel_llmprism.native.ledger_schema import pack_schema
 from otel_llmprism.native.library import load_library
 
-CORPUS = sorted((Path(__file__).parent / "corpus" / "ledger").iterdir())
+FUZZ = Path(__file__).parents[2] / "native" / "fuzz"
+CORPUS = sorted((FUZZ / "corpus" / "ledger").iterdir())
 
 
 def cut_at_magic(raw: bytes) -> list[bytes]:
     first, *others = raw.split(b"LLPL")
     return [first, *(b"LLPL" + other for other in others)]
+
+
+def test_fuzzer_decodes_by_the_schema_in_use() -> None:
+    """Else: write pack_schema() to native/fuzz/ledger_schema.bin."""
+    assert (FUZZ / "ledger_schema.bin").read_bytes() == pack_schema()
 
 
 def test_corpus_has_good_and_bad_chunks() -> None:
