@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 NATIVE_SOURCES := $(shell find native -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check integration tools native format clean bench-log bench-bytes bench-import bench-store
+.PHONY: help demo test check integration tools native format clean bench-ledger bench-log bench-bytes bench-import bench-store
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ bench-bytes: $(STAMP) ## measure what leaves an engine's node and write benchmar
 
 bench-import: $(STAMP) ## measure the import of the instrumentation and write benchmarks/results/import_time.md
 	$(BIN)/python benchmarks/import_time.py --write
+
+bench-ledger: $(STAMP) ## measure ring and ledger and write benchmarks/results/ledger.md
+	$(BIN)/python benchmarks/ledger.py
 
 bench-log: $(STAMP) ## measure the write-ahead log and write benchmarks/results/log.md
 	$(BIN)/python benchmarks/log.py --write
