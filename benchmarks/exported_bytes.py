@@ -67,8 +67,9 @@ class Load:
 
     def run_step(self) -> None:
         now_ns = self._clock.now_ns
+        joined = []
         while len(self._left) < BATCH:
-            self._arrive(now_ns)
+            joined.append(self._arrive(now_ns))
         tokens = dict.fromkeys(self._left, 1)
         room = CHUNK
         prefill = set()
@@ -81,7 +82,7 @@ class Load:
             room -= min(prompt, room)
         began = time.perf_counter_ns()
         state = EngineState(waiting=3, running=BATCH, kv_tokens=140_000 + now_ns % 9999, kv_usage=0.7)
-        ticket = self.steps.record_scheduled(tokens, prefill, state, now_ns, now_ns + 150_000)
+        ticket = self.steps.record_scheduled(tokens, prefill, state, now_ns, now_ns + 150_000, joined=joined)
         self.hook_ns.append(time.perf_counter_ns() - began)
         ready_ns = now_ns + STEP_NS - self._random.randrange(200_000, 900_000)
         for recorder in self._ranks:
@@ -94,7 +95,7 @@ class Load:
         for name, count in tokens.items():
             self._advance(name, count, name in prefill, ready_ns, ticket.step_id)
 
-    def _arrive(self, now_ns: int) -> None:
+    def _arrive(self, now_ns: int) -> str:
         name = f"chatcmpl-{self._random.getrandbits(128):032x}"
         context = f"00-{self._random.getrandbits(127) + 1:032x}-{self._random.getrandbits(63) + 1:016x}-01"
         prompt = max(1, int(self._random.expovariate(1 / PROMPT)))
@@ -108,6 +109,7 @@ class Load:
             (prompt, output),
         )
         self._count += 1
+        return name
 
     def _advance(self, name: str, count: int, is_prefill: bool, ready_ns: int, step: int) -> None:
         self._left[name] -= count

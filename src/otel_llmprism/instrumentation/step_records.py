@@ -1,6 +1,6 @@
 # The scheduler's hook: one call when a step is scheduled, one when its result is back. Numbers in,
 # ring records out. Never raises, never blocks.
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from otel_llmprism.instrumentation.guard import HookState, Ring, guarded
@@ -52,17 +52,28 @@ class StepRecorder:
         end_ns: int,
         *,
         lane: int = 0,
+        joined: Collection[str] | None = None,
     ) -> StepTicket:
         """Book a step that gives each request of `tokens` its tokens; `prefill` names the prompts.
 
+        `joined` names all that were not in the step before (new or resumed), where that is known.
         Returns the ticket that travels with the step; NO_STEP for an empty batch or an error.
         """
         if not tokens:
             return NO_STEP
         ticket = self._keeper.admit_step(start_ns)
         try:
+            members = self._running.diff(tokens, prefill, lane, joined)
             record = self._pack(
-                ticket, tokens, prefill=prefill, state=state, start_ns=start_ns, end_ns=end_ns, lane=lane
+                ticket,
+                sum(tokens.values()),
+                sum(map(tokens.__getitem__, prefill)),
+                kind=_tell_kind(len(tokens), len(prefill)),
+                requests=len(tokens),
+                state=state,
+                times_ns=(start_ns, end_ns),
+                members=members,
+                lane=lane,
             )
         except Exception:
             self._running.repeat_all()  # what the next step tells must not build on this one
@@ -74,26 +85,25 @@ class StepRecorder:
     def _pack(
         self,
         ticket: StepTicket,
-        tokens: Mapping[str, int],
+        total_tokens: int,
+        prefill_tokens: int,
         *,
-        prefill: Collection[str],
+        kind: StepKind,
+        requests: int,
         state: EngineState,
-        start_ns: int,
-        end_ns: int,
+        times_ns: tuple[int, int],
+        members: Sequence[tuple[int, int, int]],
         lane: int,
     ) -> bytes:
-        total = sum(tokens.values())
-        prompt = sum(map(tokens.__getitem__, prefill))
         return pack_step_scheduled(
             ticket.step_id,
-            start_ns,
-            end_ns,
-            _tell_kind(len(tokens), len(prefill)),
+            *times_ns,
+            kind,
             ticket.kept,
             ticket.probability,
-            len(tokens),
-            prompt,
-            total - prompt,
+            requests,
+            prefill_tokens,
+            total_tokens - prefill_tokens,
             state.kv_tokens,
             state.waiting,
             state.running,
@@ -101,7 +111,7 @@ class StepRecorder:
             state.kv_usage,
             state.graph_mode,
             self._mode,
-            self._running.diff(tokens, prefill, lane),
+            members,
             lane,
         )
 

@@ -8,6 +8,7 @@ from otel_llmprism.native.ring_records import Member, pack_member
 
 LANE_SHIFT = 16  # a slot's lane is its upper half
 SLOTS_PER_LANE = 1 << LANE_SHIFT
+CHECK_EVERY = 64  # steps; a look at every request costs 5 us at batch 256
 
 Key = TypeVar("Key")
 Entry = tuple[int, int, int]
@@ -23,6 +24,7 @@ class RunningSet(Generic[Key]):
         self._free: dict[int, list[int]] = {}
         self._left: list[Entry] = []
         self._must_repeat = True
+        self._diffs = 0
 
     def leave(self, keys: Iterable[Key]) -> None:
         """Take finished, aborted or preempted requests out; told with the next step."""
@@ -39,10 +41,17 @@ class RunningSet(Generic[Key]):
         """Tell the whole running set with the next step: the ring dropped a record with changes."""
         self._must_repeat = True
 
-    def diff(self, tokens: Mapping[Key, int], prefill: Collection[Key], lane: int = 0) -> list[Entry]:
+    def diff(
+        self,
+        tokens: Mapping[Key, int],
+        prefill: Collection[Key],
+        lane: int = 0,
+        joined: Collection[Key] | None = None,
+    ) -> list[Entry]:
         """Return the entries for a step that gives each request of `tokens` its tokens.
 
-        `prefill` names those whose tokens are prompt tokens. One pass over `tokens`.
+        `prefill` names those whose tokens are prompt tokens; `joined`, where the scheduler knows it, all
+        in `tokens` that were not running before, which spares looking up every request.
         """
         places = self._places
         if self._lanes.keys() - {lane}:
@@ -54,7 +63,7 @@ class RunningSet(Generic[Key]):
             entries += [self._tell(Member.JOINED, key, tokens, prefill) for key in places]
             listed = [key for key in tokens if key not in places]
         else:
-            fresh = tokens.keys() - places.keys()
+            fresh = self._list_fresh(tokens, lane, joined)
             listed = self._list_unpredicted(tokens, prefill, fresh)
             if len(tokens) < len(self._lanes.get(lane, ())) + len(fresh):
                 entries += [
@@ -66,6 +75,17 @@ class RunningSet(Generic[Key]):
                 self._take_slot(key, lane)
             entries.append(self._tell(change, key, tokens, prefill))
         return entries
+
+    def _list_fresh(
+        self, tokens: Mapping[Key, int], lane: int, joined: Collection[Key] | None
+    ) -> Collection[Key]:
+        self._diffs += 1
+        if joined is not None and self._diffs % CHECK_EVERY:
+            fresh = [key for key in joined if key not in self._places and key in tokens]
+            if len(tokens) <= len(self._lanes.get(lane, ())) + len(fresh):
+                return fresh
+        # Not told, or told too few; now and then also to bound what a wrong `joined` can do.
+        return tokens.keys() - self._places.keys()
 
     def _list_unpredicted(
         self, tokens: Mapping[Key, int], prefill: Collection[Key], fresh: Collection[Key]

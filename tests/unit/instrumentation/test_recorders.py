@@ -1,3 +1,6 @@
+import random
+from collections.abc import Iterator
+
 import pytest
 
 from otel_llmprism.instrumentation.guard import BUDGET_NS, MAX_FAILURES, WINDOW_CALLS, HookState, NullRing
@@ -6,7 +9,9 @@ from otel_llmprism.instrumentation.rank_records import RankPlace, RankRecorder
 from otel_llmprism.instrumentation.request_records import NO_CONTEXT, RequestRecorder
 from otel_llmprism.instrumentation.sampling import build_sampler
 from otel_llmprism.instrumentation.step_records import NO_STEP, EngineState, StepRecorder
-from otel_llmprism.native.ring_records import Finish, Kind, Mode, RequestEvent
+from otel_llmprism.native.ring import RunningSet
+from otel_llmprism.native.ring_members import CHECK_EVERY
+from otel_llmprism.native.ring_records import Finish, Kind, Mode, RequestEvent, derive_request_handle
 
 STATE = EngineState()
 
@@ -151,3 +156,39 @@ def test_rank_of_no_step_is_not_recorded() -> None:
     recorder.record_rank(NO_STEP.step_id, 1, 2)
     recorder.record_rank(0, 1, 2)
     assert ring.list_kinds() == [Kind.STEP_RANK]
+
+
+def draw_batches(seed: int) -> Iterator[tuple[dict[str, int], set[str], list[str], list[str]]]:
+    """Yield tokens, prefill, joined and left of consecutive steps of a made-up engine."""
+    drawn = random.Random(seed)
+    running: dict[str, int] = {}
+    told: set[str] = set()
+    for step in range(200):
+        left = [name for name in running if drawn.random() < 0.05]
+        for name in left:
+            del running[name]
+        running |= {f"r{step}-{n}": 1 for n in range(drawn.choice((0, 0, 1, 2)))}
+        tokens = {name: drawn.choice((1, 1, 1, 3)) for name in running if drawn.random() < 0.9}
+        prefill = {name for name in tokens if drawn.random() < 0.1}
+        joined = [name for name in tokens if name not in told]
+        told |= tokens.keys()
+        yield tokens, prefill, joined, left
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_naming_the_joined_changes_nothing_but_the_time_it_takes(seed: int) -> None:
+    named: RunningSet[str] = RunningSet(derive_request_handle)
+    found: RunningSet[str] = RunningSet(derive_request_handle)
+    for tokens, prefill, joined, left in draw_batches(seed):
+        for running in (named, found):
+            running.leave(left)
+        assert named.diff(tokens, prefill, joined=joined) == found.diff(tokens, prefill)
+
+
+def test_an_engine_that_names_no_joined_is_found_out() -> None:
+    running: RunningSet[str] = RunningSet(derive_request_handle)
+    running.diff({"a": 1}, ())
+    assert len(running.diff({"a": 1, "b": 1}, (), joined=())) == 1  # more than there can be
+    for _ in range(CHECK_EVERY):
+        running.diff({"a": 1, "c": 1}, (), joined=())  # as many as there can be, but not the same
+    assert "c" in running._places

@@ -116,6 +116,7 @@ class Engine:
             ),
             start_ns,
             end_ns,
+            joined=[sequence.request_id for sequence in plan.joined],
         )
         self._record_moves(plan, end_ns)
         return build_work(plan, self._ticket.step_id, self._ticket.probability, bool(self._ticket.kept))
