@@ -21,6 +21,8 @@ from otel_llmprism.semconv.step import SPAN_STEP
 
 _START_S, _SETTLE_S, _STOP_S = 30.0, 15.0, 20.0
 _POLL_S = 0.25
+# Enough work that requests share steps and steps take milliseconds, on two cores.
+_LOAD = ("--rate", "20", "--width", "128", "--layers", "4", "--output", "48")
 _PORTS = {"otlp_grpc": 4317, "otlp_http": 4318, "ui": 8317}
 
 
@@ -95,7 +97,7 @@ def wait_until_ready(up: subprocess.Popen[bytes], url: str, log_path: Path) -> N
 def run_engine(settings: DemoSettings, grpc_port: int, progress: TextIO) -> dict[str, Any]:
     """Run the mini engine to its end; return the summary it prints last."""
     command = [sys.executable, "-m", "otel_llmprism.testing.mini_engine", "--ranks", "2"]
-    command += ["--seconds", str(settings.seconds), "--rate", "15"]
+    command += ["--seconds", str(settings.seconds), *_LOAD]
     # Under the user's own OTEL_* settings the demo would send to their backend.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     endpoint = f"http://127.0.0.1:{grpc_port}"

@@ -18,7 +18,14 @@ function makeTable(title, heads, rows) {
   ];
 }
 
-const formatLabels = (labels) => Object.entries(labels).map(([key, value]) => `${key}=${value}`).join(" ");
+// A histogram's point carries its sum; people want to know how many and how long on average.
+function formatPoint({ value, count, unit }) {
+  const shown = unit.startsWith("{") ? "" : ` ${unit}`;
+  if (count === null || count === undefined) return `${formatNumber(value ?? NaN)}${shown}`;
+  return count ? `${formatNumber(count)} × ${formatNumber(value / count)}${shown}` : "0";
+}
+
+const formatLabels = (labels) => Object.entries(labels).filter(([, value]) => value !== "").map(([key, value]) => `${key}=${value}`).join(" ");
 
 function showTables(live, metrics) {
   fill(byId("tables"),
@@ -26,8 +33,7 @@ function showTables(live, metrics) {
       ? live.lost.map(({ count, ...labels }) => [formatLabels(labels), formatNumber(count)])
       : [["nothing", "0"]]),
     metrics.length ? makeTable("Latest metrics", ["metric", "service", "attributes", "value"], metrics.map((point) => [
-      point.metric, point.service, formatLabels(point.attributes),
-      `${formatNumber(point.value ?? NaN)} ${point.unit}`])) : null,
+      point.metric, point.service, formatLabels(point.attributes), formatPoint(point)])) : null,
     makeTable("Counters of this process", ["counter", "labels", "value"], live.counters.map((one) => [
       one.name, formatLabels(one.labels), formatNumber(one.value)])));
 }

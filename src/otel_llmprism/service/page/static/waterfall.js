@@ -33,6 +33,12 @@ export function arrangeSpans(spans) {
   return rows;
 }
 
+// A bar's duration stands after it, before it, or in it: wherever the lane has room.
+function placeLabel(left, width) {
+  if (left + width < 88) return ["after", left + width];
+  return left > 12 ? ["before", left] : ["inside", left];
+}
+
 export class Waterfall {
   constructor(place, scale, onSelect) {
     this.place = place;
@@ -76,7 +82,7 @@ export class Waterfall {
     const { span, depth } = row;
     const left = (span.startNs / this.lengthNs) * 100;
     const width = (span.durationNs / this.lengthNs) * 100;
-    const fits = left + width < 80;
+    const [side, at] = placeLabel(left, width);
     const fold = make("span", { class: "fold", "aria-hidden": "true" }, row.hasChildren ? "▾" : "");
     row.fold = fold;
     return make("div", {
@@ -91,8 +97,7 @@ export class Waterfall {
       fold, make("span", { class: span.hasError ? "error" : undefined }, span.name), make("small", {}, span.service)),
     make("span", { class: "lane" },
       make("span", { class: span.hasError ? "bar slow" : "bar", style: { left: `${left}%`, width: `${width}%` } }),
-      make("span", { class: fits ? "took" : "took before", style: { left: `${fits ? left + width : left}%` } },
-        formatDuration(span.durationNs))));
+      make("span", { class: `took ${side}`, style: { left: `${at}%` } }, formatDuration(span.durationNs))));
   }
 
   #setOpen(row, isOpen) {
