@@ -1,5 +1,6 @@
 # Finds and loads libllmprism. None when it is absent, of another ABI, or switched off
-# (OTEL_LLMPRISM_NATIVE=off): callers then use their Python twin.
+# (OTEL_LLMPRISM_NATIVE=off): callers then use their Python twin. A folder in that variable is where a
+# build other than the installed one lies (sanitizers).
 import ctypes
 import os
 import sysconfig
@@ -13,9 +14,10 @@ _FILE = "libllmprism.so"
 @cache
 def load_library() -> ctypes.CDLL | None:
     """Return the loaded library, or None; decided once per process."""
-    if os.environ.get("OTEL_LLMPRISM_NATIVE", "on") == "off":
+    asked = os.environ.get("OTEL_LLMPRISM_NATIVE", "on")
+    if asked == "off":
         return None
-    for folder in _search_folders():
+    for folder in [Path(asked)] if Path(asked).is_absolute() else _search_folders():
         library = _open_library(folder / _FILE)
         if library is not None:
             return library
