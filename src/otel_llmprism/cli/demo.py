@@ -2,9 +2,11 @@
 # as processes of their own, and tells from the query API what arrived.
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 from otel_llmprism.cli.demo_report import DemoReport
 from otel_llmprism.cli.demo_run import DemoSettings, run_demo
@@ -38,6 +40,11 @@ def run(args: argparse.Namespace) -> int:
     def show(report: DemoReport) -> None:
         print(json.dumps(report.to_json(), indent=2) if args.json else report.to_text(), flush=True)
 
+    signal.signal(signal.SIGTERM, _leave)  # so that what was started is ended
     report = run_demo(settings, show, sys.stderr)
     # With nothing injected, the demo is right when it saw the engine work and found nothing.
     return 0 if report.steps and not report.findings else 1
+
+
+def _leave(_signal: int, _frame: object) -> NoReturn:
+    raise SystemExit(0)

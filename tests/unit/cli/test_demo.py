@@ -49,3 +49,27 @@ def test_fault_that_cannot_be_injected_is_refused(tmp_path: Path, fault: str) ->
     done = run_demo(tmp_path, "--fault", fault)
     assert done.returncode == 2
     assert "--fault" in done.stderr
+
+
+def test_terminated_demo_leaves_no_process_behind(tmp_path: Path) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "otel_llmprism",
+        "demo",
+        "--seconds",
+        "1",
+        "--data",
+        str(tmp_path),
+        "--json",
+    ]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as demo:
+        assert demo.stdout is not None
+        lines = iter(demo.stdout.readline, "}\n")
+        url = json.loads("".join(lines) + "}")["url"]
+        port = int(url.rpartition(":")[2])
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        demo.terminate()
+        demo.wait(30)
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
