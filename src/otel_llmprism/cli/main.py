@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import importlib
+import os
 import sys
 import traceback
 from types import ModuleType
@@ -69,6 +70,9 @@ def _run_command(words: list[str]) -> int:
     args = build_command_parser(name, command).parse_args(words[len(before) + 1 :])
     args.verbose = args.verbose or outer.verbose
     configure_logging(is_verbose=args.verbose)
+    if not args.verbose:
+        # gRPC's core writes to stderr past our logging, beside the one line that we say ourselves.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     return command.run(args)
 
 

@@ -121,8 +121,9 @@ def run_processor(config: ProcessorConfig, load_again: Callable[[], ProcessorCon
     """Run until SIGTERM or SIGINT, reload on SIGHUP; a second SIGINT ends it at once."""
     orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
     processor = Processor(config, os.environ)
-    processor.start()
+    # Before anything listens: whoever sees the port open may send SIGTERM and expects a drain.
     _listen_to_signals(orders)
+    processor.start()
     _LOG.info("ready: mode=%s %s", config.service.mode.value, processor.describe_ports())
     while orders.get() is not Order.STOP:
         try:
