@@ -1,5 +1,6 @@
 import errno
 import os
+import shutil
 import signal
 import stat
 import struct
@@ -23,6 +24,32 @@ number = 0
 while True:
     # Three slots with the same number: a reader must never see one without the others' content.
     number += ring.put(b"".join(number.to_bytes(8, "little") * 16 for _ in range(3)))
+"""
+
+# In a mount namespace of its own: a memory file system of 64 KiB, a ring that fits and one that does not.
+FILL_SMALL_TMPFS = """
+set -e
+mount -t tmpfs -o size=64k tmpfs "$1"
+exec "$2" - "$1" <<'PYTHON'
+import sys
+from pathlib import Path
+from otel_llmprism.native.ring import RingError, RingWriter
+
+folder = Path(sys.argv[1])
+ring = RingWriter.create(folder / "fits.ring", slots=256)
+try:
+    RingWriter.create(folder / "too-large.ring", slots=1024)
+except RingError as error:
+    print(error)
+with (folder / "rest").open("wb", buffering=0) as rest:
+    try:
+        while True:
+            rest.write(bytes(4096))
+    except OSError:
+        pass
+# Every page of the ring is touched with no room left in the file system.
+print(all(ring.put(bytes(128)) for _ in range(256)), sorted(path.name for path in folder.iterdir()))
+PYTHON
 """
 
 
@@ -75,6 +102,18 @@ def test_no_room_is_a_clear_error_that_leaves_no_file(
     with pytest.raises(RingError, match=r"no room for the ring .*No space left.*larger /dev/shm"):
         RingWriter.create(tmp_path / "a.ring")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_full_memory_file_system_is_an_error_at_start_and_never_a_signal_later(tmp_path: Path) -> None:
+    isolate = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    if shutil.which("unshare") is None or subprocess.run([*isolate, "true"], check=False).returncode != 0:
+        pytest.skip("no mount namespace for this user here")
+    command = [*isolate, FILL_SMALL_TMPFS, "sh", str(tmp_path), sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    error, filled = done.stdout.splitlines()
+    assert "No space left on device" in error
+    assert filled == "True ['fits.ring', 'rest']"
 
 
 def test_missing_folder_and_bad_sizes_are_clear_errors(tmp_path: Path) -> None:
