@@ -55,7 +55,7 @@ def _serve(folder: Path, run: RunDescription, settings: ExporterSettings) -> int
     counters = Counters()
     try:
         outbox = build_outbox(os.environ, settings, counters)
-        loop = build_loop(folder, run, os.environ, settings=settings, outbox=outbox, counters=counters)
+        loop = build_loop(folder, run, os.environ, settings=settings, counters=counters, put=outbox.put)
     except ConfigError as error:
         sys.stderr.write(f"llmprism exporter: {error}\n")
         return 2

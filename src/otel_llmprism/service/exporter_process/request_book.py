@@ -7,6 +7,8 @@ from otel_llmprism.exporters.request_spans import UNKNOWN_NS, EndedRequest
 from otel_llmprism.model.request_texts import RequestTexts
 from otel_llmprism.model.steps import LedgerTables
 from otel_llmprism.native.ring_records import RequestEvent
+from otel_llmprism.pipeline.counters import Counters
+from otel_llmprism.semconv.metric import LOST
 from otel_llmprism.service.exporter_process.kept_steps import KeptSteps
 
 # An ended request waits so long for its last steps: longer than a step waits for its ranks.
@@ -35,10 +37,10 @@ class LiveRequest:
 
 
 class RequestBook:
-    def __init__(self) -> None:
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
         self._live: dict[int, LiveRequest] = {}
         self._ended: dict[int, None] = {}  # handles in order of their ends
-        self.lost: dict[str, int] = {}  # cause -> records
 
     def count_requests(self) -> tuple[int, int]:
         """Return how many requests were scheduled and not ended, and how many wait for their first step."""
@@ -129,7 +131,7 @@ class RequestBook:
             self._ended[handle] = None
 
     def _count(self, cause: str) -> None:
-        self.lost[cause] = self.lost.get(cause, 0) + 1
+        self._counters.add(LOST, stage="requests", cause=cause)
 
 
 def finish_request(request: LiveRequest) -> EndedRequest:

@@ -2,8 +2,7 @@
 # This module alone says what is joined to what.
 import os
 import socket
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from otel_llmprism import __version__
@@ -29,7 +28,7 @@ from otel_llmprism.service.exporter_process.kept_step_spans import KeptStepSpans
 from otel_llmprism.service.exporter_process.ledger_shipper import LedgerShipper
 from otel_llmprism.service.exporter_process.loop import ExporterLoop, LoopParts
 from otel_llmprism.service.exporter_process.metric_store import MetricStore
-from otel_llmprism.service.exporter_process.outbox import Outbox
+from otel_llmprism.service.exporter_process.outbox import Outbox, Parcel
 from otel_llmprism.service.exporter_process.request_book import RequestBook
 from otel_llmprism.service.exporter_process.resource import build_resource
 from otel_llmprism.service.exporter_process.ring_watch import RingWatch
@@ -51,16 +50,17 @@ def build_loop(
     environment: Mapping[str, str],
     *,
     settings: ExporterSettings,
-    outbox: Outbox,
     counters: Counters,
+    put: Callable[[Parcel], None],
+    read_anchor: Callable[[], Anchor] = lambda: Anchor(*read_clocks()),
 ) -> ExporterLoop:
-    """Join the parts for one run folder."""
+    """Join the parts for one run folder; `put` takes what leaves and never blocks."""
     node = socket.gethostname()
     resource = build_resource(run, environment, node, __version__)
     texts = RequestTexts(run.operation, run.engine_name, run.model)
-    store, book = MetricStore(), RequestBook()
+    store, book = MetricStore(), RequestBook(counters)
     metrics = EngineMetrics(store, texts)
-    budget = ByteBudget(settings.budget_bytes_per_s, _BURST_S, time.monotonic_ns())
+    budget = ByteBudget(settings.budget_bytes_per_s, _BURST_S, read_anchor().monotonic_ns)
     run_id = bytes.fromhex(run.run)
     owner = SegmentOwner(run.engine_id, run.run, node, resource, describe_requests(texts))
     files = build_ledger_files(environment, owner, counters)
@@ -76,9 +76,9 @@ def build_loop(
         counters=counters,
         budget=budget,
         shipper=LedgerShipper(folder, node, resource, files.append, __version__),
-        put=outbox.put,
+        put=put,
         sample_host=lambda pids, now_ns: to_host_tables(list(read_host(pids)), now_ns),
-        read_anchor=lambda: Anchor(*read_clocks()),
+        read_anchor=read_anchor,
         is_engine_gone=lambda: read_start_ticks(run.starter_pid) != run.starter_ticks,
         build_origin=lambda anchor: StepOrigin(run.engine_id, run_id, anchor),
     )
