@@ -59,20 +59,24 @@ bench-wire: $(STAMP) ## measure the OTLP scanner and write benchmarks/results/wi
 	$(BIN)/python benchmarks/wire_scan.py --write
 
 FUZZ_SECONDS ?= 60
+FUZZERS := $(patsubst native/fuzz/%_fuzz.cpp,%,$(wildcard native/fuzz/*_fuzz.cpp))
 CHECKED := -std=c++20 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -Inative/include
 
-fuzz: $(STAMP) ## fuzz the native code, FUZZ_SECONDS for each part (needs clang)
+fuzz: ## fuzz the native code, FUZZ_SECONDS for each target (needs clang)
 	@command -v clang++ >/dev/null || { echo "make fuzz needs clang with libFuzzer: apt-get install clang" >&2; exit 1; }
-	mkdir -p build/fuzz/otlp
-	clang++ $(CHECKED) -fsanitize=fuzzer native/src/*.cpp native/fuzz/otlp_fuzz.cpp -o build/fuzz/otlp_fuzz
-	build/fuzz/otlp_fuzz -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=4096 \
-	  -artifact_prefix=build/fuzz/ -print_final_stats=1 build/fuzz/otlp native/fuzz/corpus/otlp
-	$(BIN)/python tools/fuzz_ledger.py --seconds $(FUZZ_SECONDS)
+	@for name in $(FUZZERS); do \
+	  mkdir -p build/fuzz/$$name && \
+	  clang++ $(CHECKED) -fsanitize=fuzzer native/src/*.cpp native/fuzz/$${name}_fuzz.cpp -o build/fuzz/$${name}_fuzz && \
+	  build/fuzz/$${name}_fuzz -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=16384 \
+	    -artifact_prefix=build/fuzz/ -print_final_stats=1 build/fuzz/$$name native/fuzz/corpus/$$name || exit 1; \
+	done
 
 sanitize: $(STAMP) ## run the corpus and the native tests under ASan and UBSan
 	mkdir -p build/sanitize
-	$(CXX) $(CHECKED) native/src/*.cpp native/fuzz/otlp_fuzz.cpp native/fuzz/replay.cpp -o build/sanitize/otlp_replay
-	build/sanitize/otlp_replay native/fuzz/corpus/otlp/*
+	@for name in $(FUZZERS); do \
+	  $(CXX) $(CHECKED) native/src/*.cpp native/fuzz/$${name}_fuzz.cpp native/fuzz/replay.cpp -o build/sanitize/$$name && \
+	  build/sanitize/$$name native/fuzz/corpus/$$name/* || exit 1; \
+	done
 	$(CXX) $(CHECKED) -fPIC -shared native/src/*.cpp -o build/sanitize/libllmprism.so
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  OTEL_LLMPRISM_NATIVE=$(CURDIR)/build/sanitize $(BIN)/python -m pytest tests/native
