@@ -15,6 +15,7 @@ from otel_llmprism.receivers.ring import RingAssembler
 from otel_llmprism.service.exporter_process.byte_budget import ByteBudget
 from otel_llmprism.service.exporter_process.engine_metrics import EngineMetrics
 from otel_llmprism.service.exporter_process.engine_telemetry import EngineTelemetry, Outgoing
+from otel_llmprism.service.exporter_process.hook_notes import tell_hooks_off
 from otel_llmprism.service.exporter_process.ledger_shipper import LedgerShipper
 from otel_llmprism.service.exporter_process.metric_store import MetricStore
 from otel_llmprism.service.exporter_process.outbox import Parcel
@@ -74,9 +75,9 @@ class ExporterLoop:
         anchor = parts.read_anchor()
         self._take_tables(anchor, is_final=True)
         origin = parts.build_origin(anchor)
-        self._put_spans(parts.telemetry.release(origin, hold_ns=0))
+        self._put_spans(parts.telemetry.release(origin, hold_ns=0), anchor)
         if is_engine_gone:
-            self._put_spans(parts.telemetry.finish(origin))
+            self._put_spans(parts.telemetry.finish(origin), anchor)
             parts.metrics.set_requests(0, 0)
         self._send_metrics(anchor)
         parts.rings.remove_finished()
@@ -84,15 +85,15 @@ class ExporterLoop:
 
     def _drain(self) -> None:
         for source, slots in self._parts.rings.drain():
-            self._parts.assembler.consume(slots, source)
+            tell_hooks_off(self._parts.assembler.consume(slots, source))
 
     def _take_tables(self, anchor: Anchor, *, is_final: bool = False) -> None:
         parts = self._parts
         origin = parts.build_origin(anchor)
         while (tables := parts.assembler.take(anchor.monotonic_ns, is_final=is_final)) is not None:
             parts.shipper.add_tables(tables, anchor)
-            self._put_spans(parts.telemetry.consume(tables, origin))
-        self._put_spans(parts.telemetry.release(origin))
+            self._put_spans(parts.telemetry.consume(tables, origin), anchor)
+        self._put_spans(parts.telemetry.release(origin), anchor)
         self._ship(anchor)
 
     def _ship(self, anchor: Anchor) -> None:
@@ -100,7 +101,7 @@ class ExporterLoop:
         if records and self._parts.settings.ships_ledger:
             self._put(Parcel(Signal.LOGS, payload, records), anchor.monotonic_ns)
 
-    def _put_spans(self, outgoing: Outgoing) -> None:
+    def _put_spans(self, outgoing: Outgoing, anchor: Anchor) -> None:
         parts = self._parts
         if not parts.settings.sends_traces:
             return
@@ -108,7 +109,9 @@ class ExporterLoop:
             for first in range(0, len(spans), _MAX_SPANS):
                 some = spans[first : first + _MAX_SPANS]
                 payload = encode_spans(parts.resource, some, parts.version)
-                parts.put(Parcel(Signal.TRACES, payload, len(some), kept))
+                parcel = Parcel(Signal.TRACES, payload, len(some), kept)
+                # Step spans have drawn when they were built.
+                parts.put(parcel) if kept else self._put(parcel, anchor.monotonic_ns)
 
     def _sample_host(self, anchor: Anchor) -> None:
         parts = self._parts
