@@ -29,7 +29,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     programs = getattr(item, "funcargs", {}).get("programs")
     if report.failed and isinstance(programs, Programs):
         for program in programs.started:
-            report.sections.append((f"log of {program.name}", program.read_log()[-SHOWN_LOG_BYTES:]))
+            status = program.process.poll()  # -11 tells a crash that a log cannot tell
+            title = f"log of {program.name} ({'running' if status is None else f'ended: {status}'})"
+            report.sections.append((title, program.read_log()[-SHOWN_LOG_BYTES:]))
     return report
 
 

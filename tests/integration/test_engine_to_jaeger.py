@@ -13,7 +13,8 @@ import pytest
 from otel_llmprism.model.ids import derive_span_id, derive_step_trace_id
 from otel_llmprism.semconv import ledger, metric, request, step
 from otel_llmprism.testing.jaeger import JaegerClient, JaegerSpan
-from otel_llmprism.testing.programs import Program, Programs, find_free_port, wait_until
+from otel_llmprism.testing.processor_program import ProcessorSetup
+from otel_llmprism.testing.programs import Programs, find_free_port, wait_until
 
 ENGINE_ID = "engine-under-test"
 ENGINE_SERVICE, CLIENT_SERVICE = "mini-engine", "mini-client"
@@ -21,7 +22,7 @@ BUDGET_BYTES_PER_S = 500_000
 PORTS = (
     *("BACKEND_GRPC", "JAEGER_HTTP", "JAEGER_GRPC", "JAEGER_HEALTH"),
     *("COLLECTOR_GRPC", "COLLECTOR_HTTP", "COLLECTOR_HEALTH", "ENRICHED_GRPC"),
-    *("PROCESSOR_GRPC", "PROCESSOR_HEALTH"),
+    "PROCESSOR_GRPC",
 )
 
 
@@ -33,7 +34,7 @@ class Chain:
     collector_grpc: int
     logs: Path
     metrics: Path
-    health_port: int  # of the processor; 0: there is none
+    processor: ProcessorSetup | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,10 @@ def chain(
     quiet = environment | {"OTEL_TRACES_SAMPLER": "always_off"}  # Jaeger traces itself otherwise
     jaeger = programs.start("jaeger", [tools["jaeger"], "--config", configurations / "jaeger.yaml"], quiet)
     is_with_processor = request.param == "with processor"
+    enriched = f"grpc://{environment['ENRICHED_GRPC']}"
+    processor = ProcessorSetup(tmp_path, enriched, grpc_port=ports["PROCESSOR_GRPC"])
     if is_with_processor:
-        start_processor(programs, tmp_path, environment).await_port(ports["PROCESSOR_GRPC"])
+        processor.start(programs).await_port(processor.grpc_port)
     config = configurations / ("collector-inline.yaml" if is_with_processor else "collector.yaml")
     collector = programs.start("collector", [tools["otelcol-llmprism"], "--config", config], environment)
     collector.await_port(ports["COLLECTOR_GRPC"])
@@ -78,27 +81,7 @@ def chain(
         ports["COLLECTOR_GRPC"],
         tmp_path / "logs.jsonl",
         tmp_path / "metrics.jsonl",
-        ports["PROCESSOR_HEALTH"] if is_with_processor else 0,
-    )
-
-
-def start_processor(programs: Programs, folder: Path, environment: Mapping[str, str]) -> Program:
-    config = folder / "processor.yaml"
-    config.write_text(
-        f"""
-receivers:
-  otlp: {{protocols: {{grpc: {{endpoint: "{environment["PROCESSOR_GRPC"]}"}}}}}}
-exporters:
-  otlp: {{endpoint: "{environment["ENRICHED_GRPC"]}"}}
-service:
-  mode: inline
-  durability: process
-  log: {{directory: "{folder / "write-ahead-log"}"}}
-  health: {{endpoint: "{environment["PROCESSOR_HEALTH"]}"}}
-"""
-    )
-    return programs.start(
-        "processor", [sys.executable, "-m", "otel_llmprism", "processor", "--config", config]
+        processor if is_with_processor else None,
     )
 
 
@@ -143,6 +126,7 @@ def test_every_request_and_step_is_in_jaeger_and_links_lead_both_ways(
     assert len(requests) == run.requests
     check_request_traces(chain, requests)
     check_step_traces(chain, run, {(span.trace_id, span.span_id) for span in requests})
+    check_ledger(chain, run)
 
 
 def check_request_traces(chain: Chain, requests: list[JaegerSpan]) -> None:
@@ -183,6 +167,18 @@ def check_step_traces(chain: Chain, run: EngineRun, requests: set[tuple[str, str
     assert all(derive_span_id(bytes.fromhex(t), step.SPAN_STEP).hex() == s for t, s in back)
 
 
+def check_ledger(chain: Chain, run: EngineRun) -> None:
+    """The processor has decoded every step; without one, nobody gets the ledger."""
+    if chain.processor is not None:
+        setup = chain.processor
+        wait_until(
+            lambda: setup.sum_counter("llmprism_ledger_steps_total", engine=ENGINE_ID) == run.steps,
+            f"the processor does not know {run.steps} steps",
+            20,
+        )
+    assert ledger.SCOPE not in chain.logs.read_text(), "the ledger is for the processor alone"
+
+
 def await_trace(chain: Chain, trace_id: str) -> list[JaegerSpan]:
     return wait_until(lambda: chain.jaeger.read_trace(trace_id), f"trace {trace_id} is not in Jaeger", 20)
 
@@ -206,7 +202,7 @@ def test_default_policy_keeps_few_steps_within_the_byte_budget(programs: Program
         lambda: read_export_bytes(chain.metrics), "no llmprism.export.bytes in the metrics file"
     )
     assert sum(sent.values()) / run.seconds < BUDGET_BYTES_PER_S
-    assert ledger.SCOPE not in chain.logs.read_text(), "the ledger is for the processor alone"
+    check_ledger(chain, run)
 
 
 def read_export_bytes(path: Path) -> dict[str, float]:

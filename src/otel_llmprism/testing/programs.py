@@ -15,8 +15,8 @@ POLL_S = 0.02
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 LOG_TAIL_BYTES = 4000
-# Of the caller's environment only this; a shell's OTEL_* must not steer a test.
-INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME")
+# Of the caller's environment only this: a shell's OTEL_* must not steer a test, nor a test fill a home.
+INHERITED = ("PATH", "LANG", "TMPDIR")
 
 T = TypeVar("T")
 
@@ -117,6 +117,7 @@ class Programs:
         """Start `command` with a clean environment plus `environment`."""
         log = self._folder / f"{len(self.started):02d}-{name}.log"
         inherited = {key: os.environ[key] for key in INHERITED if key in os.environ}
+        inherited["HOME"] = str(self._folder)
         with log.open("wb") as out:
             process = subprocess.Popen(
                 command,
