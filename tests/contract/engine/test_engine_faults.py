@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from otel_llmprism.model.signals import Signal
 from otel_llmprism.testing.otlp_server import Refuse
 
-LONG = ("--requests", "10000", "--rate", "50", "--output", "40")
+LONG = ("--requests", "100000", "--closed", "8", "--output", "40")
 SHORT = ("--requests", "40", "--rate", "200", "--output", "8")
 CANARY = "xyzzycanarytext"
 
