@@ -27,7 +27,7 @@ void require(bool holds) {
 
 struct Scanned {
   explicit Scanned(const Bytes& bytes, uint64_t signal_number) : payload(bytes), signal(signal_number) {
-    llmprism_otlp_scan(payload.data(), payload.size(), signal, kKeys, 2, kKeys, 1, &result);
+    llmprism_otlp_scan(payload.data(), payload.size(), signal, 0, kKeys, 2, kKeys, 1, &result);
   }
   ~Scanned() { llmprism_otlp_release(&result); }
   Scanned(const Scanned&) = delete;
@@ -50,6 +50,14 @@ Bytes emit(const Bytes& payload, llmprism_otlp_edit& edit) {
   uint8_t nothing;
   llmprism_otlp_emit(&edit, out.empty() ? &nothing : out.data());
   return out;
+}
+
+// Step over what is checked: the same places, and no way out of the payload even if nothing was checked.
+void check_second_scan(const Bytes& payload, uint64_t signal, const llmprism_otlp_result* first) {
+  llmprism_otlp_result again;
+  llmprism_otlp_scan(payload.data(), payload.size(), signal, 1, kKeys, 0, kKeys, 1, &again);
+  if (first != nullptr) require(again.error_code == kOk && again.record_count == first->record_count);
+  llmprism_otlp_release(&again);
 }
 
 void check_selection(const Scanned& scanned, uint8_t choice) {
@@ -128,8 +136,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Scanned scanned(payload, data[0] % 3);
   if (scanned.result.error_code != kOk) {
     require(scanned.result.error_offset <= payload.size());
+    check_second_scan(payload, scanned.signal, nullptr);
     return 0;
   }
+  check_second_scan(payload, scanned.signal, &scanned.result);
   check_selection(scanned, data[1]);
   check_appending(scanned);
   check_forged_rows(scanned, data[1]);

@@ -11,8 +11,8 @@ namespace {
 template <typename Record>
 class Scanner {
  public:
-  Scanner(const uint8_t* payload, const KeyTable& record_keys, const KeyTable& resource_keys)
-      : request_{payload}, record_keys_(record_keys), resource_keys_(resource_keys) {}
+  Scanner(const Request& request, const KeyTable& record_keys, const KeyTable& resource_keys)
+      : request_(request), record_keys_(record_keys), resource_keys_(resource_keys) {}
 
   bool scan_request(uint64_t size) {
     const uint8_t* end = request_.base + size;
@@ -188,9 +188,9 @@ class Scanner {
 };
 
 template <typename Record>
-void scan_as(const uint8_t* payload, uint64_t size, const KeyTable& record_keys, const KeyTable& resource_keys,
+void scan_as(const Request& request, uint64_t size, const KeyTable& record_keys, const KeyTable& resource_keys,
              llmprism_otlp_result& result) {
-  Scanner<Record> scanner(payload, record_keys, resource_keys);
+  Scanner<Record> scanner(request, record_keys, resource_keys);
   scanner.scan_request(size);
   scanner.hand_over(result);
 }
@@ -198,24 +198,25 @@ void scan_as(const uint8_t* payload, uint64_t size, const KeyTable& record_keys,
 }  // namespace
 }  // namespace llmprism::otlp
 
-void llmprism_otlp_scan(const uint8_t* payload, uint64_t size, uint64_t signal, const uint8_t* record_keys,
-                        uint64_t record_key_count, const uint8_t* resource_keys, uint64_t resource_key_count,
-                        llmprism_otlp_result* result) {
+void llmprism_otlp_scan(const uint8_t* payload, uint64_t size, uint64_t signal, uint64_t is_checked,
+                        const uint8_t* record_keys, uint64_t record_key_count, const uint8_t* resource_keys,
+                        uint64_t resource_key_count, llmprism_otlp_result* result) {
   using namespace llmprism::otlp;
   *result = {};
   if (size > kMaxPayload || record_key_count > kMaxKeys || resource_key_count > kMaxKeys) {
     result->error_code = kTooLarge;
     return;
   }
+  const Request request{payload, is_checked != 0};
   const KeyTable of_records(record_keys, record_key_count);
   const KeyTable of_resources(resource_keys, resource_key_count);
   switch (signal) {
     case kTraces:
-      return scan_as<SpanRow>(payload, size, of_records, of_resources, *result);
+      return scan_as<SpanRow>(request, size, of_records, of_resources, *result);
     case kLogs:
-      return scan_as<LogRow>(payload, size, of_records, of_resources, *result);
+      return scan_as<LogRow>(request, size, of_records, of_resources, *result);
     default:
-      return scan_as<MetricRow>(payload, size, of_records, of_resources, *result);
+      return scan_as<MetricRow>(request, size, of_records, of_resources, *result);
   }
 }
 

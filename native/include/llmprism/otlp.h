@@ -157,10 +157,12 @@ struct llmprism_otlp_edit {
   uint64_t error_code;
 };
 
-// Keys come packed: length (u32) and bytes of each, one after the other; at most 64.
-LLMPRISM_API void llmprism_otlp_scan(const uint8_t* payload, uint64_t size, uint64_t signal, const uint8_t* record_keys,
-                                     uint64_t record_key_count, const uint8_t* resource_keys,
-                                     uint64_t resource_key_count, llmprism_otlp_result* result);
+// Keys come packed: length (u32) and bytes of each, one after the other; at most 64. is_checked: the payload
+// was accepted before, so what no column needs is stepped over.
+LLMPRISM_API void llmprism_otlp_scan(const uint8_t* payload, uint64_t size, uint64_t signal, uint64_t is_checked,
+                                     const uint8_t* record_keys, uint64_t record_key_count,
+                                     const uint8_t* resource_keys, uint64_t resource_key_count,
+                                     llmprism_otlp_result* result);
 LLMPRISM_API void llmprism_otlp_release(llmprism_otlp_result* result);
 
 // keep: one byte a record. drop_empty: also leave out what held no record from the start.

@@ -43,19 +43,18 @@ __all__ = [
 NO_KEYS: Final = KeySelection(())
 
 
-def scan(payload: bytes, signal: str, keys: KeySelection = NO_KEYS) -> Scan:
+def scan(payload: bytes, signal: str, keys: KeySelection = NO_KEYS, *, is_checked: bool = False) -> Scan:
     """Return where everything is in one export request; linear, bounded, reads nothing outside it.
 
     Raises MalformedRequestError exactly where protobuf refuses the framing, and for requests beyond
-    MAX_ROWS or 2 GiB. Invalid UTF-8 and bad ids are counted, not refused.
+    MAX_ROWS or 2 GiB. Invalid UTF-8 and bad ids are counted, not refused. With `is_checked` (a scan
+    accepted these bytes before) what no column needs is stepped over: several times faster, nothing
+    below the records is counted.
     """
     if signal not in RECORD_DTYPES:
         raise ValueError(f"no such signal: {signal!r}; it is traces, logs or metrics")
-    return (
-        otlp_native.scan(payload, signal, keys)
-        if otlp_native.find_scanner()
-        else otlp_twin.scan(payload, signal, keys)
-    )
+    run_scan = otlp_native.scan if otlp_native.find_scanner() else otlp_twin.scan
+    return run_scan(payload, signal, keys, is_checked=is_checked)
 
 
 def select(payload: bytes, scan: Scan, keep: bytes) -> bytes:

@@ -91,7 +91,7 @@ def find_scanner() -> ctypes.CDLL | None:
     text, number = ctypes.c_char_p, ctypes.c_uint64
     kinds = (_Result, _Edit, _Tables, _Edits)
     result, edit, tables, edits = (ctypes.POINTER(kind) for kind in kinds)
-    library.llmprism_otlp_scan.argtypes = (text, number, number, text, number, text, number, result)
+    library.llmprism_otlp_scan.argtypes = (text, *(number,) * 3, text, number, text, number, result)
     library.llmprism_otlp_scan.restype = None
     library.llmprism_otlp_release.argtypes = (result,)
     library.llmprism_otlp_release.restype = None
@@ -111,7 +111,7 @@ def _scanner() -> ctypes.CDLL:
     return library
 
 
-def scan(payload: bytes, signal: str, keys: KeySelection) -> Scan:
+def scan(payload: bytes, signal: str, keys: KeySelection, *, is_checked: bool = False) -> Scan:
     """Return where everything is, or raise MalformedRequestError; the GIL is free meanwhile."""
     library = _scanner()
     result = _Result()
@@ -120,6 +120,7 @@ def scan(payload: bytes, signal: str, keys: KeySelection) -> Scan:
         payload,
         len(payload),
         _SIGNALS[signal],
+        is_checked,
         record_keys,
         len(keys.record_keys),
         resource_keys,

@@ -7,18 +7,18 @@ from otel_llmprism.native import otlp_layout as layout
 from otel_llmprism.native.otlp_layout import KeySelection, Layout, Scan
 from otel_llmprism.native.otlp_twin_record import Row, read_log, read_metric, read_span
 from otel_llmprism.native.otlp_twin_value import AnyValue, KeyValue, read_key_value
-from otel_llmprism.native.otlp_twin_walk import Request, enter, walk_message
+from otel_llmprism.native.otlp_twin_walk import Request, check_message, enter
 from otel_llmprism.native.otlp_twin_wire import read_field, refuse
 
 _READERS: Final = {"traces": read_span, "logs": read_log, "metrics": read_metric}
 _CELL: Final = layout.build_struct(layout.VALUE_DTYPE)
 
 
-def scan(payload: bytes, signal: str, keys: KeySelection) -> Scan:
+def scan(payload: bytes, signal: str, keys: KeySelection, *, is_checked: bool = False) -> Scan:
     """Return where everything is, or raise MalformedRequestError. Linear in the payload."""
     if len(payload) > layout.MAX_PAYLOAD:
         raise refuse(0, layout.TOO_LARGE)
-    return _Scanner(payload, signal, keys).scan_request()
+    return _Scanner(Request(payload, is_checked), signal, keys).scan_request()
 
 
 class _Rows:
@@ -56,9 +56,9 @@ class _Rows:
 
 
 class _Scanner:
-    def __init__(self, data: bytes, signal: str, keys: KeySelection) -> None:
+    def __init__(self, request: Request, signal: str, keys: KeySelection) -> None:
         self.signal = signal
-        self.request = Request(data)
+        self.request = request
         self.bad_records = 0
         self.resources = _Rows(layout.RESOURCE_DTYPE, keys.resource_keys)
         self.scopes = _Rows(layout.SCOPE_DTYPE, ())
@@ -118,7 +118,7 @@ class _Scanner:
                 count += 1
                 self._note_attribute(self.resources, index, at, stop, enter(depth, pos))
             elif tag == 0x1A:
-                walk_message(at, stop, enter(depth, pos), "EntityRef", self.request)
+                check_message(at, stop, enter(depth, pos), "EntityRef", self.request)
             pos = stop
         return count
 
@@ -154,7 +154,7 @@ class _Scanner:
                 self._note_text(row, "name" if tag == 0x0A else "version", at, stop)
             elif tag == 0x1A:
                 row["attribute_count"] += 1
-                walk_message(at, stop, enter(depth, pos), "KeyValue", self.request)
+                check_message(at, stop, enter(depth, pos), "KeyValue", self.request)
             pos = stop
 
     def _read_record(self, row: Row, depth: int) -> None:
@@ -168,6 +168,8 @@ class _Scanner:
         self.records.fill_row(index, row)
 
     def _note_attribute(self, rows: _Rows, index: int, start: int, end: int, depth: int) -> None:
+        if self.request.is_checked and not rows.keys:
+            return
         pair: KeyValue = read_key_value(start, end, depth, self.request)
         rows.note_value(index, self.request.data[pair.key_start : pair.key_end], pair.value)
 

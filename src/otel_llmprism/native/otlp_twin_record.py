@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from otel_llmprism.native.otlp_twin_value import AnyValue, read_any_value
-from otel_llmprism.native.otlp_twin_walk import Request, enter, walk_message
+from otel_llmprism.native.otlp_twin_walk import Request, check_message, enter, walk_message
 from otel_llmprism.native.otlp_twin_wire import read_field
 
 Row = dict[str, Any]
@@ -47,7 +47,7 @@ def read_span(row: Row, depth: int, request: Request, note: NoteAttribute) -> bo
         elif tag in _SPAN_NESTED:
             message, count = _SPAN_NESTED[tag]
             row[count] += 1
-            walk_message(at, stop, enter(depth, pos), message, request)
+            check_message(at, stop, enter(depth, pos), message, request)
         elif tag == 0x30:
             row["kind"] = to_int32(number)
         elif tag == 0x7A:

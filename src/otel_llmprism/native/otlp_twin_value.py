@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from otel_llmprism.native import otlp_layout as layout
-from otel_llmprism.native.otlp_twin_walk import Request, enter, walk_message
+from otel_llmprism.native.otlp_twin_walk import Request, check_message, enter
 from otel_llmprism.native.otlp_twin_wire import read_field
 
 _CONTAINERS: Final = {0x2A: ("ArrayValue", 5), 0x32: ("KeyValueList", 6)}
@@ -41,7 +41,7 @@ def read_any_value(start: int, end: int, depth: int, value: AnyValue, request: R
             value.type, value.offset, value.length = tag >> 3, at, stop - at
         elif tag in _CONTAINERS:
             message, kind = _CONTAINERS[tag]
-            walk_message(at, stop, enter(depth, pos), message, request)
+            check_message(at, stop, enter(depth, pos), message, request)
             is_more = value.type in {kind, _IN_PIECES[kind]}
             value.type = _IN_PIECES[kind] if is_more else kind
             value.offset, value.length, value.bits = at, stop - at, 0

@@ -40,14 +40,23 @@ class Request:
     """The bytes under the scanner, and what was odd in them but not refused."""
 
     data: bytes
+    is_checked: bool = False  # accepted before: step over what no column needs
     invalid_utf8: int = 0
     bad_ids: int = 0
 
     def check_utf8(self, start: int, end: int) -> None:
+        if self.is_checked:
+            return
         try:
             self.data[start:end].decode()
         except UnicodeDecodeError:
             self.invalid_utf8 += 1
+
+
+def check_message(start: int, end: int, depth: int, message: str, request: Request) -> None:
+    """Check one message and all below it, unless that was done before."""
+    if not request.is_checked:
+        walk_message(start, end, depth, message, request)
 
 
 def walk_message(start: int, end: int, depth: int, message: str, request: Request) -> int:
@@ -59,7 +68,7 @@ def walk_message(start: int, end: int, depth: int, message: str, request: Reques
         tag, _, at, stop = read_field(request.data, pos, end, depth)
         firsts += tag == 0x0A
         action = actions.get(tag)
-        if action is not None:
+        if action is not None and not request.is_checked:
             _check_value((pos, at, stop), depth, action, request)
         pos = stop
     return firsts

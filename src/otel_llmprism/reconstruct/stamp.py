@@ -51,7 +51,7 @@ class StampStage:
 
     def _stamp_payload(self, payload: bytes) -> bytes:
         try:
-            found = otlp.scan(payload, Signal.TRACES, self._keys)
+            found = otlp.scan(payload, Signal.TRACES, self._keys, is_checked=True)
             rows = np.flatnonzero(self._match_spans(payload, found))
             if not len(rows):
                 return payload

@@ -1,18 +1,21 @@
 # What is refused and what is not: exactly what upb refuses for its framing.
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_llmprism.native import otlp, otlp_native, otlp_twin
-from otel_llmprism.native.otlp_layout import WHY
+from otel_llmprism.native.otlp_layout import RECORD_DTYPES, WHY
 from otel_llmprism.native.otlp_twin_edit import read_places
 
 KEYS = otlp.KeySelection(("key", "abc", ""), ("key", "abc"))
 SIGNALS = ("traces", "logs", "metrics")
+BOTH_KEYS = (KEYS, otlp.NO_KEYS)
 FLIPS = ((0, 7), (1,), (2, 5), (3,))
 
 
@@ -122,6 +125,35 @@ def test_native_and_twin_agree_byte_for_byte_on_columns_and_errors(
     assert run(otlp_native.scan, payload, signal) == run(otlp_twin.scan, payload, signal)
 
 
+@given(
+    random=st.randoms(use_true_random=True), signal=st.sampled_from(SIGNALS), keys=st.sampled_from(BOTH_KEYS)
+)
+@settings(max_examples=300, deadline=None)
+def test_a_scan_of_checked_bytes_finds_the_same_and_both_engines_agree(
+    make_request: Callable[[Random, str], bytes], random: Random, signal: str, keys: otlp.KeySelection
+) -> None:
+    payload = damage(random, make_request(random, signal))
+    first = run(otlp_twin.scan, payload, signal, keys)
+    again = run(partial(otlp_twin.scan, is_checked=True), payload, signal, keys)
+    if otlp_native.find_scanner() is not None:
+        assert run(partial(otlp_native.scan, is_checked=True), payload, signal, keys) == again
+    if isinstance(first, otlp.Scan):
+        assert isinstance(again, otlp.Scan)
+        assert without_flags(first) == without_flags(again)
+        assert (first.values, first.resource_values) == (again.values, again.resource_values)
+
+
+def without_flags(found: otlp.Scan) -> list[Any]:
+    layouts = (otlp.RESOURCE_DTYPE, otlp.SCOPE_DTYPE, RECORD_DTYPES[found.signal])
+    tables = [
+        np.frombuffer(rows, np.dtype(layout)).copy()
+        for rows, layout in zip((found.resources, found.scopes, found.records), layouts, strict=True)
+    ]
+    for table in tables:
+        table["flags"] = 0
+    return [table.tobytes() for table in tables]
+
+
 @pytest.mark.parametrize("signal", SIGNALS)
 def test_a_request_cut_off_anywhere_is_judged_alike_and_never_crashes(
     engine: Any, oracle: Callable[[str, bytes], bool], rich_requests: dict[str, bytes], signal: str
@@ -184,9 +216,11 @@ def damage(random: Random, payload: bytes) -> bytes:
     return payload[:place] + bytes([payload[place] ^ 1 << random.randrange(8)]) + payload[place + 1 :]
 
 
-def run(scan: Callable[..., otlp.Scan], payload: bytes, signal: str) -> otlp.Scan | tuple[int, str]:
+def run(
+    scan: Callable[..., otlp.Scan], payload: bytes, signal: str, keys: otlp.KeySelection = KEYS
+) -> otlp.Scan | tuple[int, str]:
     try:
-        return scan(payload, signal, KEYS)
+        return scan(payload, signal, keys)
     except otlp.MalformedRequestError as error:
         return error.offset, error.why
 
