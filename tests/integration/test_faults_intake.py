@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from otel_llmprism.exporters.otlp_client import OtlpClient
 from otel_llmprism.exporters.otlp_client_config import OtlpClientConfig
@@ -24,7 +25,7 @@ from otel_llmprism.testing.programs import Program, Programs
 
 MIB = 1 << 20
 SEED = 4
-FLIPS, CUTS, HANG_UPS = 150, 50, 10
+FLIPS, CUTS, BAD_IDS, HANG_UPS = 150, 50, 5, 10
 FLIPPED = "flipped"
 IDS = (b"t" * 16, b"s" * 8)
 # Held and stamped: what is damaged goes through every stage that edits, not only past them.
@@ -85,7 +86,7 @@ def build_rich_request(name: str) -> bytes:
         span.attributes.add(key="list").value.array_value.values.add().double_value = 0.5
         span.events.add(name=name, time_unix_nano=1).attributes.add(key="k").value.bool_value = True
         span.links.add(trace_id=IDS[0], span_id=IDS[1])
-        span.status.code = 2
+        span.status.code = Status.STATUS_CODE_ERROR
     return request.SerializeToString()
 
 
@@ -112,7 +113,7 @@ def list_odd_requests() -> list[bytes]:
         *(build_odd_times(0, 0), build_odd_times(last_ns, last_ns), build_odd_times(last_ns, 1)),
         build_span_request(build_field(5, b"\xff\xfe no UTF-8 \x80")),
         build_span_request(build_field(9, build_field(1, b"k")) * 1_000_000),
-        build_span_request(build_field(15, b"a field of tomorrow")),
+        build_span_request(b"") + build_field(15, b"a field of tomorrow"),
         build_nested(20),
         build_rich_request("twice") * 2,  # the same ids twice in one request
         build_rich_request("twice") * 2,
@@ -154,11 +155,13 @@ def test_odd_requests_pass_as_they_came(running: Running) -> None:
 def test_cut_and_flipped_requests_are_refused_or_passed_and_cost_only_themselves(running: Running) -> None:
     rng = random.Random(SEED)
     whole = build_rich_request(FLIPPED)
+    short_id = build_span_request(build_field(2, b"short"))  # the later of two counts
     damaged = [whole[: rng.randrange(1, len(whole))] for _ in range(CUTS)]
     for _ in range(FLIPS):
         flipped = bytearray(whole)
         flipped[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
         damaged.append(bytes(flipped))
+    damaged += [whole + short_id] * BAD_IDS
     outcomes = []
     for number, payload in enumerate(damaged):
         outcomes.append(running.send(payload))
@@ -167,11 +170,13 @@ def test_cut_and_flipped_requests_are_refused_or_passed_and_cost_only_themselves
     assert set(outcomes) <= {SendStatus.PERMANENT, SendStatus.DELIVERED, SendStatus.PARTIAL}
     refused = outcomes.count(SendStatus.PERMANENT)
     assert running.setup.sum_counter("llmprism_intake_refused_total", cause="malformed") == refused
+    assert set(outcomes[-BAD_IDS:]) == {SendStatus.PARTIAL}
     rejected = running.setup.sum_counter("llmprism_lost_total", cause="bad_id")
-    assert rejected >= outcomes.count(SendStatus.PARTIAL) > 0
+    assert rejected >= outcomes.count(SendStatus.PARTIAL)
     check_alive_and_stop(running, len(damaged))
-    passed = sum(not is_good(one.payload) for one in running.backend.received())
-    assert passed >= outcomes.count(SendStatus.DELIVERED)
+    cured = [one.payload for one in running.backend.received() if not is_good(one.payload)]
+    assert len(cured) >= outcomes.count(SendStatus.DELIVERED) + BAD_IDS
+    assert not any(b"short" in payload for payload in cured)
 
 
 def test_nested_and_oversized_requests_are_refused_and_counted(running: Running) -> None:
