@@ -14,9 +14,10 @@ REACH_MS = 50
 HEAVY = ("torch", "numpy", "grpc", "opentelemetry")
 _SCRIPT = """
 import sys, time
-began = time.perf_counter_ns()
+began, began_cpu = time.perf_counter_ns(), time.process_time_ns()
 import {module}
-print(time.perf_counter_ns() - began, *sorted({{name.partition(".")[0] for name in sys.modules}}))
+took, took_cpu = time.perf_counter_ns() - began, time.process_time_ns() - began_cpu
+print(took, took_cpu, *sorted({{name.partition(".")[0] for name in sys.modules}}))
 """
 
 
@@ -28,11 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [format_row(module, *measure(module, options.rounds)) for module in MODULES]
     table = f"""# Import of the instrumentation
 
-Fresh processes, {options.rounds} rounds, bytecode compiled. Machine: {os.cpu_count()} cores,
+Fresh processes, {options.rounds} rounds, bytecode compiled, other work on the machine. Machine: {os.cpu_count()} cores,
 {platform.machine()}, Python {platform.python_version()}. Command: `make bench-import`.
 
-| module | median | slowest | heavy modules | reach |
-|---|---|---|---|---|
+| module | wall, from to | median | CPU, median | heavy modules | reach |
+|---|---|---|---|---|---|
 """ + "".join(rows)
     print(table)
     if options.write:
@@ -41,21 +42,22 @@ Fresh processes, {options.rounds} rounds, bytecode compiled. Machine: {os.cpu_co
     return 0
 
 
-def measure(module: str, rounds: int) -> tuple[list[float], list[str]]:
-    """Return the times in ms, sorted, and the heavy packages that came along."""
-    times, heavy = [], set()
+def measure(module: str, rounds: int) -> tuple[list[float], list[float], list[str]]:
+    """Return wall and CPU times in ms, sorted, and the heavy packages that came along."""
+    times, cpu_times, heavy = [], [], set()
     for _ in range(rounds):
         command = [sys.executable, "-c", _SCRIPT.format(module=module)]
         words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
         times.append(int(words[0]) / 1e6)
-        heavy |= set(HEAVY) & set(words[1:])
-    return sorted(times), sorted(heavy)
+        cpu_times.append(int(words[1]) / 1e6)
+        heavy |= set(HEAVY) & set(words[2:])
+    return sorted(times), sorted(cpu_times), sorted(heavy)
 
 
-def format_row(module: str, times_ms: list[float], heavy: list[str]) -> str:
-    median = statistics.median(times_ms)
+def format_row(module: str, times_ms: list[float], cpu_ms: list[float], heavy: list[str]) -> str:
+    median, cpu = statistics.median(times_ms), statistics.median(cpu_ms)
     return (
-        f"| `{module}` | {median:.1f} ms | {times_ms[-1]:.1f} ms | {', '.join(heavy) or 'none'} "
+        f"| `{module}` | {times_ms[0]:.1f} to {times_ms[-1]:.1f} ms | {median:.1f} ms | {cpu:.1f} ms | {', '.join(heavy) or 'none'} "
         f"| {REACH_MS} ms |\n"
     )
 

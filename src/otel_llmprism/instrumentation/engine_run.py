@@ -1,6 +1,5 @@
 # Begins, joins and ends our part in one run of an engine: identity, ring, recorders, exporter process.
 # Whatever goes wrong here, the caller gets recorders that do nothing, and one line says why.
-import logging
 import os
 import re
 from collections.abc import Mapping, MutableMapping
@@ -28,7 +27,6 @@ from otel_llmprism.native.run_folder import (
 
 ENGINE_ID_VARIABLE = "OTEL_LLMPRISM_ENGINE_ID"
 FOLDER_VARIABLE = "OTEL_LLMPRISM_RUN_FOLDER"  # tells the engine's child processes where to join
-_log = logging.getLogger("otel_llmprism")
 
 
 class EngineRun:
@@ -101,7 +99,7 @@ def start_engine_run(
         passed = dict(environment)
         watched = WatchedRing(writer, lambda: start_exporter(folder, passed))
     except (OSError, RingError, RuntimeFolderError, ValueError) as error:
-        _log.warning("llmprism is off in this process: %s", error)
+        _warn_off(error)
         return EngineRun(None, switches, None, environment)
     return EngineRun(description, switches, writer, environment, watched)
 
@@ -116,9 +114,15 @@ def join_engine_run(role: str, environment: MutableMapping[str, str] = os.enviro
         description = read_run_description(Path(folder_name))
         writer = RingWriter.create(build_ring_path(Path(folder_name), role), read_slots(environment))
     except (OSError, RingError, ValueError) as error:
-        _log.warning("llmprism is off in this process: %s", error)
+        _warn_off(error)
         return EngineRun(None, switches, None, environment)
     return EngineRun(description, switches, writer, environment)
+
+
+def _warn_off(error: Exception) -> None:
+    import logging  # noqa: PLC0415  a third of our import time, for a line that is hardly ever written
+
+    logging.getLogger("otel_llmprism").warning("llmprism is off in this process: %s", error)
 
 
 def build_ring_path(folder: Path, role: str) -> Path:
