@@ -227,7 +227,7 @@ def format_table(outlet: Outlet, counters: Counters, seconds: int, speed: Speed)
         ("all", f"{total / 1e3:.1f} kB/s", f"{REACH / 1e3:.0f} kB/s"),
         ("lost, by stage and cause", json.dumps(lost), "counted"),
         (
-            "hook: step scheduled, median and p99",
+            "hook: step scheduled, median and p99, all steps",
             f"{speed.read_hook_us(0.5):.1f} us, {speed.read_hook_us(0.99):.1f} us",
             "20 us",
         ),

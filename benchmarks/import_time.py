@@ -27,10 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
     options = parser.parse_args(arguments)
     rows = [format_row(module, *measure(module, options.rounds)) for module in MODULES]
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     table = f"""# Import of the instrumentation
 
-Fresh processes, {options.rounds} rounds, bytecode compiled, other work on the machine. Machine: {os.cpu_count()} cores,
-{platform.machine()}, Python {platform.python_version()}. Command: `make bench-import`.
+Fresh processes, {options.rounds} rounds, bytecode compiled, other work on the machine.
+Machine: {machine}. Command: `make bench-import`.
 
 | module | wall, from to | median | CPU, median | heavy modules | reach |
 |---|---|---|---|---|---|
@@ -57,8 +58,8 @@ def measure(module: str, rounds: int) -> tuple[list[float], list[float], list[st
 def format_row(module: str, times_ms: list[float], cpu_ms: list[float], heavy: list[str]) -> str:
     median, cpu = statistics.median(times_ms), statistics.median(cpu_ms)
     return (
-        f"| `{module}` | {times_ms[0]:.1f} to {times_ms[-1]:.1f} ms | {median:.1f} ms | {cpu:.1f} ms | {', '.join(heavy) or 'none'} "
-        f"| {REACH_MS} ms |\n"
+        f"| `{module}` | {times_ms[0]:.1f} to {times_ms[-1]:.1f} ms | {median:.1f} ms | {cpu:.1f} ms "
+        f"| {', '.join(heavy) or 'none'} | {REACH_MS} ms |\n"
     )
 
 

@@ -85,17 +85,18 @@ class RunningSet(Generic[Key]):
             if len(tokens) <= len(self._lanes.get(lane, ())) + len(fresh):
                 return fresh
         # Not told, or told too few; now and then also to bound what a wrong `joined` can do.
-        return tokens.keys() - self._places.keys()
+        unknown = tokens.keys() - self._places.keys()
+        return unknown if len(unknown) < 2 else [key for key in tokens if key in unknown]
 
     def _list_unpredicted(
         self, tokens: Mapping[Key, int], prefill: Collection[Key], fresh: Collection[Key]
     ) -> list[Key]:
         # Set operations and count() run in C; the loop over all is left to steps that need it
         # (speculative decoding: several tokens for requests that are not in prefill).
-        told = {key for key in (*prefill, *fresh) if key in tokens}
+        told = dict.fromkeys(key for key in (*prefill, *fresh) if key in tokens)
         odd = sum(tokens[key] != 1 for key in told)
         if len(tokens) - list(tokens.values()).count(1) == odd:
-            return [*told] if len(told) < 2 else [key for key in tokens if key in told]
+            return [*told]
         return [key for key, count in tokens.items() if count != 1 or key in told]
 
     def _tell(self, change: Member, key: Key, tokens: Mapping[Key, int], prefill: Collection[Key]) -> Entry:
