@@ -36,6 +36,9 @@ class HookState:
         self.failures = 0
         self.calls = 0
         self.total_ns = 0
+        # Wall time is cheap to read but grows when the host's cores are taken by others. A window over
+        # budget is therefore measured again in CPU time of the thread before anything is switched off.
+        self.clock = time.perf_counter_ns
         self._slow_calls = 0
         self._slowest_ns = 0
         self._ring = ring
@@ -48,9 +51,13 @@ class HookState:
             self._slow_calls += 1
             self._slowest_ns = max(self._slowest_ns, duration_ns)
         if self.calls % WINDOW_CALLS == 0:
-            if self._slow_calls > _SLOWEST_ALLOWED:
-                self._switch_off(HookOff.BUDGET)
-            self._slow_calls = 0
+            self._end_window(is_over=self._slow_calls > _SLOWEST_ALLOWED)
+
+    def _end_window(self, *, is_over: bool) -> None:
+        if is_over and self.clock is time.thread_time_ns:
+            self._switch_off(HookOff.BUDGET)
+        self.clock = time.thread_time_ns if is_over else time.perf_counter_ns
+        self._slow_calls = self._slowest_ns = 0
 
     def note_failure(self) -> None:
         self.failures += 1
@@ -77,12 +84,11 @@ def guarded(
     """Make a method of a recorder safe to call from the user's process; `fallback` on any error."""
 
     def decorate(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
-        clock = time.perf_counter_ns
-
         def call(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
             hook = self.hook
             if hook.is_off:
                 return fallback
+            clock = hook.clock
             began_ns = clock()
             try:
                 return method(self, *args, **kwargs)

@@ -1,4 +1,5 @@
 import random
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -106,10 +107,22 @@ def test_a_few_failures_leave_a_hook_on() -> None:
 def test_a_hook_over_its_budget_switches_itself_off_and_says_so() -> None:
     ring = ListRing()
     hook = HookState("step", ring)
-    for call in range(WINDOW_CALLS):
+    for call in range(2 * WINDOW_CALLS):
+        assert not hook.is_off
         hook.note_call(2 * BUDGET_NS if call % 50 == 0 else 1000)
     assert hook.is_off
     assert ring.list_kinds() == [Kind.HOOK_OFF]
+
+
+def test_a_slow_window_is_measured_again_in_cpu_time_before_a_hook_goes_off() -> None:
+    hook = HookState("step", NullRing())
+    for _ in range(WINDOW_CALLS):
+        hook.note_call(2 * BUDGET_NS)  # by the wall clock: others had the cores
+    assert hook.clock is time.thread_time_ns
+    for _ in range(WINDOW_CALLS):
+        hook.note_call(1000)
+    assert not hook.is_off
+    assert hook.clock is time.perf_counter_ns
 
 
 def test_a_hook_with_rare_outliers_stays_on() -> None:
