@@ -74,6 +74,32 @@ def test_failure_brings_everything_back() -> None:
     assert sorted(log) == ["-grpc@a", "-http@b"]
 
 
+def test_receiver_that_could_not_come_back_is_tried_again_with_the_next_file() -> None:
+    log: list[str] = []
+    is_port_taken = False
+
+    class Port(FakeSource):
+        def start(self) -> None:
+            self.fails = is_port_taken
+            super().start()
+
+    def at(endpoint: str, config: str) -> Listener:
+        return Listener(config, endpoint, has_files=False, build=lambda: Port(config, log))
+
+    receivers = ReceiverSet({"grpc": at("a", "old")})
+    receivers.start()
+    is_port_taken = True
+    with pytest.raises(RuntimeError, match="new cannot listen"):
+        receivers.replace({"grpc": at("a", "new")})
+    assert receivers.find("grpc") is None
+    with pytest.raises(RuntimeError, match="newer cannot listen"):
+        receivers.replace({"grpc": at("a", "newer")})
+    is_port_taken = False
+    receivers.replace({"grpc": at("a", "old")})
+    assert receivers.find("grpc") is not None
+    assert log == ["+old", "-old", "+old"]
+
+
 def test_stop_reaches_all_and_may_repeat() -> None:
     log: list[str] = []
     receivers = start(log)

@@ -67,11 +67,14 @@ class OtlpSink:
         if not self.try_send(batch):
             self._give_back(batch)
 
-    def try_send(self, batch: Batch) -> bool:
-        """Take over `batch`, waiting for room; False when the sink stops: the batch stays with the caller."""
+    def try_send(self, batch: Batch, *, waits_for_room: bool = True) -> bool:
+        """Take over `batch`; False when the sink stops: the batch stays with the caller.
+
+        Without the wait the bounds may be passed: for what another sink held within bounds of its own.
+        """
         size = len(batch.payload)
         with self._freed:
-            while not self._stop.is_asked() and not self._has_room(size):
+            while waits_for_room and not self._stop.is_asked() and not self._has_room(size):
                 self._freed.wait()
             if self._stop.is_asked():
                 return False

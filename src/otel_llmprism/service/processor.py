@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from otel_llmprism.config.errors import ConfigError
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.ingress_config import Durability
 from otel_llmprism.pipeline.loss import count_loss
@@ -129,7 +128,7 @@ def run_processor(config: ProcessorConfig, load_again: Callable[[], ProcessorCon
         try:
             processor.reload(load_again())
             _LOG.info("configuration reloaded")
-        except (ConfigError, OSError, RuntimeError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the new one, the old one goes on
             processor.refuse_reload(error)
     _LOG.info("stopping, at most %g s", config.service.shutdown_timeout_s)
     _LOG.info("stopped: %s", processor.stop())

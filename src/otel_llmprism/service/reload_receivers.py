@@ -74,9 +74,11 @@ class ReceiverSet:
         try:
             for name, listener in listeners.items():
                 old = self._listeners.get(name)
-                if old is not None and old.config == listener.config and not listener.has_files:
+                running = self._running.get(name)  # None also when it could not come back once
+                is_same = old is not None and old.config == listener.config and not listener.has_files
+                if is_same and running is not None:
                     continue
-                if old is not None and old.endpoint == listener.endpoint:
+                if running is not None and old is not None and old.endpoint == listener.endpoint:
                     # One port has one owner: it refuses connections for the moment between the two.
                     self._running.pop(name).stop(time.monotonic_ns() + _GRACE_NS)
                     closed.append(name)

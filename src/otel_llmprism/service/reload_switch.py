@@ -63,7 +63,8 @@ class SwitchSink:
         """Send through `sink` from now on; the old one may finish what it has until the deadline."""
         sink.start()
         old, self._current = self._current, sink
-        old.hand_over(deadline_ns, self.send)
+        # Never waits for room: this thread also takes the order to stop, and a backend may be down.
+        old.hand_over(deadline_ns, self._inherit)
 
     def take_unsent(self) -> list[Batch]:
         """Give, after stop, what did not reach its end."""
@@ -71,3 +72,8 @@ class SwitchSink:
 
     def record_gauges(self) -> None:
         self._current.record_gauges()
+
+    def _inherit(self, batch: Batch) -> None:
+        sink = self._current
+        if not sink.try_send(batch, waits_for_room=False):
+            sink.send(batch)  # stopped: it keeps the batch as unsent
