@@ -1,5 +1,6 @@
 # Files to mappings: expansion, duplicates, unreadable files.
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,20 @@ def test_unreadable_file_is_named(tmp_path: Path) -> None:
 
 def test_empty_file_is_all_defaults(tmp_path: Path) -> None:
     assert load(tmp_path, "# nothing yet\n") == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [1, 1, 1]\n"
+        + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefghi")),
+        "a: &a [*a]",
+        "a: &a {b: *a}",
+    ],
+)
+def test_aliases_that_stand_for_too_much_are_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match="write out what its aliases repeat"):
+        load(tmp_path, text)
 
 
 def test_sections_are_merged_and_the_rest_replaced() -> None:

@@ -9,6 +9,7 @@ from otel_llmprism.config.errors import ConfigError
 from otel_llmprism.config.expand import expand_environment
 
 MAX_FILE_BYTES = 1 << 20
+MAX_VALUES = 100_000  # a few lines of aliases can stand for billions, or for themselves
 
 
 def load_mapping(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -32,6 +33,10 @@ def load_mapping(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
         return {}
     if not isinstance(mapping, dict):
         raise ConfigError(f"{path}: expected sections such as `receivers:`, not a {type(mapping).__name__}")
+    if _is_endless(mapping):
+        raise ConfigError(
+            f"{path} stands for more than {MAX_VALUES} values: write out what its aliases repeat"
+        )
     try:
         return cast("dict[str, Any]", expand_environment(mapping, environment))
     except ConfigError as error:
@@ -48,6 +53,17 @@ def merge_mappings(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str
         else:
             merged[key] = value
     return merged
+
+
+def _is_endless(mapping: object) -> bool:
+    """Tell whether a walk through it meets more than MAX_VALUES values; takes no longer than that."""
+    waiting, count = [mapping], 0
+    while waiting and count <= MAX_VALUES:
+        value = waiting.pop()
+        inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+        waiting.extend(inner)
+        count += 1
+    return count > MAX_VALUES
 
 
 class _StrictLoader(yaml.SafeLoader):
