@@ -17,12 +17,14 @@ from otel_llmprism.testing.otlp_server import Received
 SEND_TIMEOUT_S = 10.0
 
 
-def build_numbered_request(first: int, count: int = 1, padding: str = "") -> bytes:
+def build_numbered_request(first: int, count: int = 1, padding: str = "", start_ns: int = 1) -> bytes:
     """Return a trace request with the spans `first` to `first + count - 1`, each with the padding."""
     request = ExportTraceServiceRequest()
     scope = request.resource_spans.add().scope_spans.add()
     for number in range(first, first + count):
-        span = scope.spans.add(name="numbered", start_time_unix_nano=1, end_time_unix_nano=2)
+        span = scope.spans.add(
+            name="numbered", start_time_unix_nano=start_ns, end_time_unix_nano=start_ns + 1
+        )
         span.trace_id, span.span_id = (number + 1).to_bytes(16, "big"), (number + 1).to_bytes(8, "big")
         if padding:
             span.attributes.add(key="padding").value.string_value = padding
@@ -54,14 +56,17 @@ class NumberedLoad:
         padding: str = "",
         pause_s: float = 0.002,
         max_requests: int = 1 << 30,
+        first_request: int = 0,
+        start_ns: int = 1,
     ) -> None:
         self._endpoint = endpoint
         self._thread_count = threads
         self._spans = spans
         self._padding = padding
         self._pause_s = pause_s
-        self._numbers = itertools.count()
-        self._max_requests = max_requests
+        self._start_ns = start_ns
+        self._numbers = itertools.count(first_request)
+        self._end_request = first_request + max_requests
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -91,14 +96,14 @@ class NumberedLoad:
     def _send_on(self) -> None:
         client = OtlpClient(OtlpClientConfig(endpoint=self._endpoint))
         try:
-            while not self._is_over.is_set() and (request := next(self._numbers)) < self._max_requests:
+            while not self._is_over.is_set() and (request := next(self._numbers)) < self._end_request:
                 self._send_one(client, request * self._spans)
                 self._is_over.wait(self._pause_s)
         finally:
             client.close()
 
     def _send_one(self, client: OtlpClient, first: int) -> None:
-        payload = build_numbered_request(first, self._spans, self._padding)
+        payload = build_numbered_request(first, self._spans, self._padding, self._start_ns)
         result = client.send(Signal.TRACES, payload, SEND_TIMEOUT_S)
         with self._lock:
             if result.status is SendStatus.DELIVERED:
