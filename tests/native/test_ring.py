@@ -203,6 +203,17 @@ def test_forked_child_writes_nothing_into_its_parents_ring(tmp_path: Path) -> No
     reader.close()
 
 
+def test_signal_handler_that_records_or_closes_inside_a_record_never_waits_for_ever(tmp_path: Path) -> None:
+    writer = RingWriter.create(tmp_path / "r", slots=8)
+    reader = RingReader.open(tmp_path / "r")
+    with writer._lock:  # the interrupted record of the same thread
+        assert not writer.put(bytes(128))
+        writer.close()
+    assert not writer.put(bytes(128))
+    assert (reader.dropped, reader.is_finished()) == (1, True)
+    reader.close()
+
+
 def test_closed_writer_refuses_and_tells_its_reader(tmp_path: Path) -> None:
     writer = RingWriter.create(tmp_path / "a.ring", slots=8)
     writer.put(make_slot(1))

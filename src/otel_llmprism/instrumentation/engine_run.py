@@ -82,26 +82,30 @@ def start_engine_run(
     *,
     model: str = "",
     operation: str = "text_completion",
+    ranks: int | None = None,
     environment: MutableMapping[str, str] = os.environ,
 ) -> EngineRun:
     """Mint a run, make its ring, start its exporter. Call it before the engine's children start.
 
-    The environment is changed so that child processes can join. Never raises.
+    `ranks`: how many record steps on this node; where it is not told, a step waits a while for ranks
+    that nobody has seen yet. The environment is changed so that child processes can join. Never raises.
     """
     switches = read_switches(environment)
     if not switches.is_recording:
         return EngineRun(None, switches, None, environment)
     try:
-        description = _describe_run(engine_name, engine_version, model, operation, environment)
+        description = _describe_run(
+            engine_name, engine_version, environment, model=model, operation=operation, ranks=ranks
+        )
         folder, writer = _open_somewhere(description, environment)
-        environment[ENGINE_ID_VARIABLE] = description.engine_id
-        environment[FOLDER_VARIABLE] = str(folder)
-        passed = dict(environment)
-        watched = WatchedRing(writer, lambda: start_exporter(folder, passed))
-    except (OSError, RingError, RuntimeFolderError, ValueError) as error:
+        joining = {ENGINE_ID_VARIABLE: description.engine_id, FOLDER_VARIABLE: str(folder)}
+        watched = _watch_ring(folder, writer, {**environment, **joining})
+        run = EngineRun(description, switches, writer, environment, watched)
+        environment.update(joining)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the engine starts without us
         _warn_off(error)
         return EngineRun(None, switches, None, environment)
-    return EngineRun(description, switches, writer, environment, watched)
+    return run
 
 
 def join_engine_run(role: str, environment: MutableMapping[str, str] = os.environ) -> EngineRun:
@@ -113,10 +117,10 @@ def join_engine_run(role: str, environment: MutableMapping[str, str] = os.enviro
     try:
         description = read_run_description(Path(folder_name))
         writer = RingWriter.create(build_ring_path(Path(folder_name), role), read_slots(environment))
-    except (OSError, RingError, ValueError) as error:
+        return EngineRun(description, switches, writer, environment)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the worker starts without us
         _warn_off(error)
         return EngineRun(None, switches, None, environment)
-    return EngineRun(description, switches, writer, environment)
 
 
 def _warn_off(error: Exception) -> None:
@@ -140,9 +144,11 @@ def read_slots(environment: Mapping[str, str]) -> int:
 def _describe_run(
     engine_name: str,
     engine_version: str,
+    environment: Mapping[str, str],
+    *,
     model: str,
     operation: str,
-    environment: MutableMapping[str, str],
+    ranks: int | None,
 ) -> RunDescription:
     engine_id = environment.get(ENGINE_ID_VARIABLE, "").strip()
     return RunDescription(
@@ -156,6 +162,7 @@ def _describe_run(
         steps=read_switches(environment).steps,
         starter_pid=os.getpid(),
         starter_ticks=read_start_ticks(os.getpid()) or 0,
+        ranks=ranks,
     )
 
 
@@ -174,10 +181,25 @@ def _open_somewhere(
     )
 
 
+def _watch_ring(folder: Path, writer: RingWriter, passed: Mapping[str, str]) -> WatchedRing:
+    try:
+        return WatchedRing(writer, lambda: start_exporter(folder, passed))
+    except BaseException:
+        # Without an exporter nobody would ever read or remove it.
+        writer.close()
+        writer.path.unlink(missing_ok=True)
+        _remove_folder(folder)
+        raise
+
+
 def _create_first_ring(folder: Path, slots: int) -> RingWriter:
     try:
         return RingWriter.create(build_ring_path(folder, "engine"), slots)
     except RingError:
-        (folder / RUN_FILE).unlink(missing_ok=True)
-        folder.rmdir()
+        _remove_folder(folder)
         raise
+
+
+def _remove_folder(folder: Path) -> None:
+    (folder / RUN_FILE).unlink(missing_ok=True)
+    folder.rmdir()

@@ -14,6 +14,9 @@ from otel_llmprism.native.ring_layout import RingError, RingHeader
 
 DEFAULT_SLOTS = 1 << 15  # 4 MiB: over 10 s of 8 ranks at 100 steps/s
 _SLOT_SHIFT = 7
+# Only a thread that is in the middle of a record holds the lock, for microseconds. If it does not let go,
+# it is the caller itself, interrupted by a signal handler that records too: waiting would last for ever.
+_LOCK_TIMEOUT_S = 0.05
 # x86-64 keeps stores in order by itself; elsewhere publish_fence() below makes them ordered.
 _IS_STORE_ORDERED = platform.machine().lower() in {"x86_64", "amd64"}
 
@@ -60,6 +63,9 @@ class RingWriter:
             return False
         size = len(record)
         count = size >> _SLOT_SHIFT
+        if self._lock.locked() and not self._is_let_go():
+            self._words[layout.DROPPED_WORD] += 1
+            return False
         with self._lock:
             head = self._head
             if not self._is_open or not self._has_room(head, count):
@@ -87,6 +93,11 @@ class RingWriter:
         """Tell the reader that nothing more will come and unmap; the reader removes the file."""
         if os.getpid() != self._pid:
             return
+        if self._lock.locked() and not self._is_let_go():
+            # The record under way is finished when the handler that closes returns: no unmapping here.
+            self._is_open = False
+            self._words[layout.CLOSED_WORD] = 1
+            return
         with self._lock:
             if self._is_open:
                 self._is_open = False
@@ -94,6 +105,12 @@ class RingWriter:
                 self._words.release()
                 self._view.release()
                 self._memory.close()
+
+    def _is_let_go(self) -> bool:
+        if not self._lock.acquire(timeout=_LOCK_TIMEOUT_S):
+            return False
+        self._lock.release()
+        return True
 
     def _has_room(self, head: int, count: int) -> bool:
         if head + count - self._known_tail <= self._capacity:

@@ -31,6 +31,7 @@ class RunDescription:
     starter_pid: int
     starter_ticks: int
     version: int = RUN_VERSION
+    ranks: int | None = None  # how many record steps on this node; None: nobody knows yet
 
 
 def list_runtime_roots(environment: Mapping[str, str]) -> Iterator[Path]:
@@ -49,9 +50,14 @@ def make_run_folder(root: Path, description: RunDescription) -> Path:
     check_private(root)
     folder = root / description.run
     folder.mkdir(mode=0o700)
-    descriptor = os.open(folder / RUN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(asdict(description), file)
+    try:
+        descriptor = os.open(folder / RUN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(asdict(description), file)
+    except OSError:  # nobody would ever remove a folder that describes nothing
+        (folder / RUN_FILE).unlink(missing_ok=True)
+        folder.rmdir()
+        raise
     return folder
 
 

@@ -43,12 +43,13 @@ def record_one_step(run: EngineRun) -> int:
 def test_a_run_is_described_for_its_exporter_and_its_children(
     environment: dict[str, str], no_exporter: list[Path]
 ) -> None:
-    run = start_engine_run("vllm", "0.33.0", model="m", environment=environment)
+    run = start_engine_run("vllm", "0.33.0", model="m", ranks=8, environment=environment)
     assert run.is_on
     assert record_one_step(run) == 0
     (folder,) = no_exporter
     described = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     assert described["engine_name"] == "vllm"
+    assert described["ranks"] == 8
     assert len(bytes.fromhex(described["run"])) == 16
     assert environment["OTEL_LLMPRISM_ENGINE_ID"] == described["engine_id"]
 
@@ -119,6 +120,28 @@ def test_full_shared_memory_switches_off_and_leaves_nothing(
     assert not run.is_on
     assert "No space left" in caplog.text
     assert list((tmp_path / "runtime").iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EAGAIN, "no more processes"), AttributeError("posix_spawn")])
+def test_without_an_exporter_the_engine_starts_alone_and_nothing_is_left(
+    environment: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:
+    def refuse(_folder: Path, _environment: dict[str, str]) -> int:
+        raise error
+
+    monkeypatch.setattr(engine_run, "start_exporter", refuse)
+    before = dict(environment)
+    with caplog.at_level(logging.WARNING):
+        run = start_engine_run("mini", "0", environment=environment)
+    assert not run.is_on
+    assert record_one_step(run) == NO_STEP.step_id
+    assert "llmprism is off in this process" in caplog.text
+    assert list((tmp_path / "runtime").iterdir()) == []
+    assert environment == before  # no child process joins what nobody reads
 
 
 def test_a_folder_that_others_may_enter_is_refused(environment: dict[str, str], tmp_path: Path) -> None:

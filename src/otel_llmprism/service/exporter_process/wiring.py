@@ -20,7 +20,7 @@ from otel_llmprism.native.ring_writer import read_start_ticks
 from otel_llmprism.native.run_folder import RunDescription
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.receivers.host import read_host, to_host_tables
-from otel_llmprism.receivers.ring import RingAssembler
+from otel_llmprism.receivers.ring import RingAssembler, RingAssemblerConfig
 from otel_llmprism.service.exporter_process.byte_budget import ByteBudget
 from otel_llmprism.service.exporter_process.engine_metrics import EngineMetrics
 from otel_llmprism.service.exporter_process.engine_telemetry import EngineTelemetry
@@ -69,7 +69,7 @@ def build_loop(
         resource=resource,
         version=__version__,
         rings=RingWatch(folder, counters),
-        assembler=RingAssembler(counters),
+        assembler=RingAssembler(counters, RingAssemblerConfig(expected_ranks=run.ranks)),
         telemetry=EngineTelemetry(texts, metrics, book, KeptStepSpans(book, metrics, budget, counters)),
         metrics=metrics,
         store=store,

@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     if config.shape.heads % config.ranks:
         sys.stderr.write(f"--ranks {config.ranks}: must divide the model's {config.shape.heads} heads\n")
         return 2
-    run = start_engine_run("mini", VERSION, model="mini")
+    run = start_engine_run("mini", VERSION, model="mini", ranks=config.ranks)
     began_s = time.monotonic()
     steps = _serve(config, load, run, Path(options.log_tokens) if options.log_tokens else None)
     summary: dict[str, object] = {"steps": steps, "seconds": round(time.monotonic() - began_s, 3)}
