@@ -33,5 +33,5 @@ CREATE UNIQUE INDEX span_by_id ON span (trace_id, span_id);
 CREATE INDEX span_by_service ON span (service, start_ns);
 CREATE INDEX span_by_operation ON span (service, name, start_ns);
 CREATE INDEX link_by_target ON link (target_trace, target_span);
-CREATE INDEX tag_by_hash ON tag (hash, block);
+CREATE INDEX tag_by_hash ON tag (id >> 18, hash, block);
 COMMIT;

@@ -2,12 +2,10 @@
 # file system a few at a time, so the file shrinks without a pause.
 import sqlite3
 from dataclasses import dataclass
-from pathlib import Path
-
-from otel_llmprism.exporters.store.database import measure_file
 
 MAX_BLOCKS_A_PASS = 8
 MAX_PAGES_A_PASS = 2000  # 8 MB handed back at most
+_FREE_SHARE = 0.05  # of the file's pages; so much larger than its bound it may stay
 _MAX_EVENTS_A_PASS = 1000
 
 
@@ -19,7 +17,7 @@ class Forgotten:
     is_done: bool  # False: a further pass would forget more
 
 
-def forget_oldest(connection: sqlite3.Connection, path: Path, *, max_bytes: int, oldest_ns: int) -> Forgotten:
+def forget_oldest(connection: sqlite3.Connection, *, max_bytes: int, oldest_ns: int) -> Forgotten:
     """Delete up to MAX_BLOCKS_A_PASS blocks stored before `oldest_ns` or in excess of `max_bytes`."""
     blocks = spans = 0
     while blocks < MAX_BLOCKS_A_PASS:
@@ -32,13 +30,10 @@ def forget_oldest(connection: sqlite3.Connection, path: Path, *, max_bytes: int,
         spans += _delete_block(connection, row)
         blocks += 1
     events = _delete_events(connection, oldest_ns)
-    _hand_back_pages(connection, max_bytes)
+    _hand_back_pages(connection)
     is_done = blocks < MAX_BLOCKS_A_PASS and events < _MAX_EVENTS_A_PASS
     if blocks and is_done:
         _forget_operations(connection)
-    # A log as large as the bound itself is folded back even when readers were busy so far.
-    if measure_file(path) > max_bytes:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     return Forgotten(blocks, spans, events, is_done)
 
 
@@ -79,10 +74,10 @@ def _forget_operations(connection: sqlite3.Connection) -> None:
     )
 
 
-def _hand_back_pages(connection: sqlite3.Connection, max_bytes: int) -> None:
-    # Pages that the next block takes again are not worth moving; more than a tenth is.
+def _hand_back_pages(connection: sqlite3.Connection) -> None:
+    # Pages that the next blocks take again are not worth moving (it costs as much as deleting); more is.
     pages, free = _read_pragma(connection, "page_count"), _read_pragma(connection, "freelist_count")
-    if free * 10 <= pages and pages * _read_pragma(connection, "page_size") <= max_bytes:
+    if free <= pages * _FREE_SHARE:
         return
     # As a script: execute() stops after the statement's first step, which frees a single page.
     connection.executescript(f"PRAGMA incremental_vacuum({MAX_PAGES_A_PASS});")

@@ -6,6 +6,8 @@ VERSION = 1
 OLDEST_ACCEPTED = 0  # a file of this version is brought up in place
 OLDEST_READER = 0  # what we write, a program of this version can still use: tables are only added
 
+TAG_PART_BITS = 18  # as in the index below: a part holds 2^18 entries, some 5 MB
+
 _VERSION_0 = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE text (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
@@ -32,7 +34,9 @@ CREATE TABLE link (
     target_trace BLOB NOT NULL, target_span BLOB NOT NULL);
 CREATE INDEX link_by_target ON link (target_trace, target_span);
 CREATE TABLE tag (id INTEGER PRIMARY KEY, hash INTEGER NOT NULL, block INTEGER NOT NULL);
-CREATE INDEX tag_by_hash ON tag (hash, block);
+-- Hashes fall anywhere in an index. Kept apart by age, only the newest part of it is written to, and that
+-- part stays in the cache however large the store becomes; a question asks every part (TAG_PART_BITS).
+CREATE INDEX tag_by_hash ON tag (id >> 18, hash, block);
 """
 
 _ADDED_IN_1 = """

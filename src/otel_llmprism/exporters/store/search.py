@@ -9,6 +9,7 @@ from typing import Any
 
 from otel_llmprism.exporters.store.block_reader import BlockReader, Place
 from otel_llmprism.exporters.store.decode import decode_span
+from otel_llmprism.exporters.store.schema import TAG_PART_BITS
 from otel_llmprism.exporters.store.searchable import MAX_INDEXED_VALUE, hash_tag
 from otel_llmprism.exporters.store.stored import Found, TraceQuery
 from otel_llmprism.exporters.store.tag_match import (
@@ -134,8 +135,7 @@ def _list_blocks(
     for key, value in tags.items():
         raw = value.encode()
         if key in indexed_keys and len(raw) <= MAX_INDEXED_VALUE:
-            rows = connection.execute("SELECT block FROM tag WHERE hash = ?", (hash_tag(key, raw),))
-            blocks = {row[0] for row in rows}
+            blocks = _find_tagged(connection, hash_tag(key, raw))
             chosen = blocks if chosen is None else chosen & blocks
     if chosen is None:
         return connection.execute(f"{bounds} ORDER BY id DESC")
@@ -144,6 +144,15 @@ def _list_blocks(
         for block in sorted(chosen, reverse=True)
     )
     return (row for row in found if row is not None)
+
+
+def _find_tagged(connection: sqlite3.Connection, tag: int) -> set[int]:
+    first, last = connection.execute("SELECT min(first_tag), max(last_tag) FROM block").fetchone()
+    if first is None:
+        return set()
+    parts = range(first >> TAG_PART_BITS, (last >> TAG_PART_BITS) + 1)
+    sql = "SELECT block FROM tag WHERE (id >> 18) = ? AND hash = ?"
+    return {row[0] for part in parts for row in connection.execute(sql, (part, tag))}
 
 
 def _list_service_ids(connection: sqlite3.Connection, service: str | None) -> list[int]:

@@ -73,7 +73,6 @@ class SpanStore:
         """Make one bounded pass of retention by age and size."""
         forgotten = forget_oldest(
             self._connection,
-            self.path,
             max_bytes=self._config.max_bytes,
             oldest_ns=self._read_time_ns() - int(self._config.max_age_s * 1e9),
         )
@@ -129,7 +128,7 @@ class SpanStore:
         """Fold the log into the file and forget a few of the oldest blocks, whose pages are used again."""
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            forget_oldest(self._connection, self.path, max_bytes=0, oldest_ns=0)
+            forget_oldest(self._connection, max_bytes=0, oldest_ns=0)
         except sqlite3.OperationalError:
             raise StoreFullError(f"no room for spans in {self.path.parent}: {error}") from error
 
