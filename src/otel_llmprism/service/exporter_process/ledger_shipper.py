@@ -1,6 +1,8 @@
 # Ledger tables and host samples -> numbered records: kept on the node, and shipped as log records. The
 # numbers go on after a restart, since readers tell repeats by them.
+import contextlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from otel_llmprism.native.ledger_layout import ChunkAnchor
 from otel_llmprism.semconv import ledger as names
 
 _SEQ_FILE = "seq.json"
+_SEQ_FILE_BYTES = 128  # more than two names and numbers ever take
 _NO_STEP = (1 << 64) - 1
 
 
@@ -60,9 +63,19 @@ class LedgerShipper:
         seq = self._next_seq.get(event, 0)
         record = LedgerRecord(event, body, version, self._node, seq, time_ns, *steps)
         self._next_seq[event] = seq + 1
-        (self._folder / _SEQ_FILE).write_text(json.dumps(self._next_seq), encoding="utf-8")
+        _write_numbers(self._folder / _SEQ_FILE, self._next_seq)
         self._keep(record)
         self._records.append(record)
+
+
+def _write_numbers(path: Path, numbers: dict[str, int]) -> None:
+    """Keep the numbers for a restart. Written in place, so that no kill leaves the file empty."""
+    text = json.dumps(numbers).ljust(_SEQ_FILE_BYTES).encode()
+    # A full folder refuses at most the first write, and costs nothing now: the records do not need the file.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            file.write(text)
 
 
 def _read_numbers(path: Path) -> dict[str, int]:
