@@ -97,9 +97,9 @@ class ExporterLoop:
         self._ship(anchor)
 
     def _ship(self, anchor: Anchor) -> None:
-        payload, records = self._parts.shipper.take_request()
-        if records and self._parts.settings.ships_ledger:
-            self._put(Parcel(Signal.LOGS, payload, records), anchor.monotonic_ns)
+        while (request := self._parts.shipper.take_request())[1]:
+            if self._parts.settings.ships_ledger:
+                self._put(Parcel(Signal.LOGS, *request), anchor.monotonic_ns)
 
     def _put_spans(self, outgoing: Outgoing, anchor: Anchor) -> None:
         parts = self._parts

@@ -75,7 +75,7 @@ def build_loop(
         store=store,
         counters=counters,
         budget=budget,
-        shipper=LedgerShipper(folder, node, resource, files.append, __version__),
+        shipper=LedgerShipper(folder, node, resource, files.append, version=__version__, counters=counters),
         put=put,
         sample_host=lambda pids, now_ns: to_host_tables(list(read_host(pids)), now_ns),
         read_anchor=read_anchor,
