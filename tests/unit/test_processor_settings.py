@@ -7,6 +7,7 @@ import pytest
 import otel_llmprism.service
 from otel_llmprism.config.dump import dump_config
 from otel_llmprism.config.errors import ConfigError
+from otel_llmprism.native.log_frame import CURRENT_VERSION
 from otel_llmprism.pipeline.ingress_config import Durability
 from otel_llmprism.service.settings import (
     Mode,
@@ -15,6 +16,7 @@ from otel_llmprism.service.settings import (
     load_processor_config,
     read_processor_config,
 )
+from otel_llmprism.service.wiring_feed import to_ingress_config
 
 SHIPPED = Path(otel_llmprism.service.__file__).parent / "processor.schema.json"
 
@@ -89,6 +91,16 @@ def test_problems_name_key_and_mend(tmp_path: Path, text: str, message: str) -> 
         load(tmp_path, text)
     assert message in str(caught.value)
     assert "p.yaml" in str(caught.value)
+
+
+def test_log_can_be_written_as_the_release_before_reads_it(tmp_path: Path) -> None:
+    config = load(tmp_path, "log: {format_version: 0}")
+    log = to_ingress_config(config.service).log
+    assert log is not None
+    assert (log.format_version, load(tmp_path, "").service.log.format_version) == (0, CURRENT_VERSION)
+    config = load(tmp_path, f"log: {{format_version: {CURRENT_VERSION + 1}}}")
+    with pytest.raises(ConfigError, match=r"service: log\.format_version must be one of \(0, 1\)"):
+        to_ingress_config(config.service)
 
 
 def test_printed_configuration_is_complete_readable_and_without_secrets(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from otel_llmprism.config.secret import Secret
 from otel_llmprism.exporters.otlp_client_config import ClientTlsConfig, Compression, parse_endpoint
 from otel_llmprism.exporters.retry import RetryConfig
 from otel_llmprism.exporters.sink import InFlightConfig
+from otel_llmprism.native.log_frame import CURRENT_VERSION
 from otel_llmprism.pipeline.ingress_config import MIB, Durability
 from otel_llmprism.receivers.otlp_grpc import OtlpGrpcConfig
 from otel_llmprism.receivers.otlp_http import OtlpHttpConfig
@@ -99,6 +100,7 @@ class LogSettings:
     max_bytes: int = 1024 * MIB
     segment_bytes: int = 0  # 0: chosen from max_bytes
     replay_metrics_max_age_s: float = 300.0
+    format_version: int = CURRENT_VERSION  # one below: before going back to the release before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

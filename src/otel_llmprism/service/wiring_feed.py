@@ -12,7 +12,12 @@ def to_ingress_config(config: ServiceConfig) -> IngressConfig:
     """Return how requests are accepted; raises ConfigError for bounds that cannot work."""
     is_in_memory = config.durability is Durability.MEMORY
     try:
-        log = LogConfig(config.log.directory.expanduser(), config.log.max_bytes, config.log.segment_bytes)
+        log = LogConfig(
+            config.log.directory.expanduser(),
+            config.log.max_bytes,
+            config.log.segment_bytes,
+            config.log.format_version,
+        )
         return IngressConfig(
             durability=config.durability,
             queue_bytes=config.queue.max_bytes,
