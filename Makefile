@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 NATIVE_SOURCES := $(shell find native -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check integration tools native format clean bench-ledger bench-log bench-bytes bench-import bench-store
+.PHONY: help demo test check integration tools native format clean bench-ledger bench-log bench-bytes bench-import bench-store bench-relay soak
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -80,6 +80,13 @@ sanitize: $(STAMP) ## run the corpus and the native tests under ASan and UBSan
 	$(CXX) $(CHECKED) -fPIC -shared native/src/*.cpp -o build/sanitize/libllmprism.so
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  OTEL_LLMPRISM_NATIVE=$(CURDIR)/build/sanitize $(BIN)/python -m pytest tests/native
+
+bench-relay: $(STAMP) ## measure CPU and delay of a relayed span against the Collector; needs make tools
+	$(BIN)/python benchmarks/relay.py --write benchmarks/results/relay.md
+
+SOAK_MINUTES ?= 10
+soak: $(STAMP) ## watch the processor's memory while its backend is down, SOAK_MINUTES long
+	$(BIN)/python benchmarks/soak.py --minutes $(SOAK_MINUTES) --write benchmarks/results/soak.md
 
 format: $(STAMP) ## format the sources
 	$(BIN)/ruff format .
