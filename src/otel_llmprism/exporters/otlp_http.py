@@ -52,7 +52,8 @@ class HttpTransport:
         body = self._compress(payload)
         try:
             answer = self._exchange(self._paths[signal], body, time.monotonic() + timeout_s)
-        except (OSError, http.client.HTTPException) as error:
+        # ValueError: how ssl says that another thread closed the connection in the middle of a read.
+        except (OSError, http.client.HTTPException, ValueError) as error:
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             return SendResult(SendStatus.RETRYABLE, shorten_message(text))
         return classify_answer(signal, answer, time.time())

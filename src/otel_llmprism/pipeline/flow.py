@@ -2,6 +2,7 @@
 # comes out to the sink, and flushes stages every 100 ms. Knows no receiver and no exporter.
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 from otel_llmprism.pipeline.batch import Batch
@@ -12,6 +13,7 @@ from otel_llmprism.pipeline.stage import END_OF_TIME_NS, Stage
 from otel_llmprism.semconv.pipeline import PIPELINE_ERRORS
 
 FLUSH_INTERVAL_NS = 100_000_000
+_PAUSE_S = 0.1  # after a feed that failed, so that one that fails for good does not take a whole core
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -54,7 +56,7 @@ class Flow:
             now_ns = self._monotonic_ns()
             if drain_until_ns is not None and now_ns >= drain_until_ns:
                 break
-            batch = self._feed.take(max(0, next_flush_ns - now_ns) / 1e9)
+            batch = self._take(max(0, next_flush_ns - now_ns) / 1e9)
             if batch is not None:
                 self._advance((batch,), 0)
             elif drain_until_ns is not None:
@@ -65,6 +67,14 @@ class Flow:
                 self._feed.record_gauges(now_ns)
                 next_flush_ns = now_ns + FLUSH_INTERVAL_NS
         self._flush(END_OF_TIME_NS)
+
+    def _take(self, timeout_s: float) -> Batch | None:
+        try:
+            return self._feed.take(timeout_s)
+        except Exception as error:  # noqa: BLE001 - without this thread the log fills and nothing says why
+            self._note_failure(self._feed, error)
+            time.sleep(_PAUSE_S)
+            return None
 
     def _advance(self, batches: Iterable[Batch], index: int) -> None:
         """Lead batches through the stages from `index` on."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_llmprism.exporters.ledger_chunks import ChunkTooLargeError
+from otel_llmprism.exporters.ledger_chunks import ChunkTooLargeError, encode_chunk
 from otel_llmprism.instrumentation.keeping import StepKeeper
 from otel_llmprism.instrumentation.step_records import EngineState, StepRecorder
 from otel_llmprism.model.signals import Signal
@@ -49,12 +49,12 @@ def test_steps_that_fit_no_chunk_are_counted_and_the_next_ones_are_shipped(
 ) -> None:
     tables, counters = make_tables(tmp_path), Counters()
     shipper = LedgerShipper(tmp_path, "node", {}, lambda _: None, version="0", counters=counters)
-    encode, is_first = ledger_shipper.encode_chunk, iter([True])
+    is_first = iter([True])
 
     def refuse_first(*arguments: object) -> bytes:
         if next(is_first, False):
             raise ChunkTooLargeError("too many requests run")
-        return encode(*arguments)  # type: ignore[arg-type]  # as they came
+        return encode_chunk(*arguments)  # type: ignore[arg-type]  # as they came
 
     monkeypatch.setattr(ledger_shipper, "encode_chunk", refuse_first)
     shipper.add_tables(tables, ANCHOR)

@@ -140,6 +140,24 @@ def test_sink_that_raises_does_not_end_the_flow() -> None:
     assert counters.value("llmprism.lost", stage="export", cause="shutdown") == 1, "memory cannot send again"
 
 
+def test_feed_that_raises_does_not_end_the_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    counters, sink = Counters(), RecordingSink()
+    feed, runner = build(sink, counters=counters)
+    take, failures = feed.take, iter([MemoryError("no room for the record")])
+
+    def take_second_time(timeout_s: float) -> Batch | None:
+        for error in failures:
+            raise error
+        return take(timeout_s)
+
+    monkeypatch.setattr(feed, "take", take_second_time)
+    runner.start()
+    feed.offer(Signal.TRACES, b"a")
+    assert sink.wait_for_count(1)
+    assert runner.stop() == []
+    assert counters.value("llmprism.pipeline.errors", part="MemoryIngress") == 1
+
+
 def test_flush_comes_by_itself_and_its_pieces_pass_the_stages_behind() -> None:
     sink = RecordingSink()
     feed, runner = build(sink, [Mark(b"1"), Delay(due_ns=0), Mark(b"2")])

@@ -1,5 +1,6 @@
 # Group fsync: callers that wait for the disk at the same time share one fdatasync.
 # Knows one file; the first waiter syncs for all that was written when it began.
+import errno
 import os
 import threading
 
@@ -15,7 +16,7 @@ class GroupSync:
         self._written = 0
         self._synced = 0
         self._is_syncing = False
-        self._is_closed = False
+        self._is_closed = self._is_delivered = False
         self._error: OSError | None = None
         self._changed = threading.Condition()
 
@@ -30,13 +31,15 @@ class GroupSync:
     def wait_until(self, end: int) -> None:
         """Return once bytes up to `end` are on the disk; raises the OSError of the sync that failed.
 
-        A closed file's waiters return too: all it held was acknowledged downstream.
+        When the file is closed meanwhile, `close` says what its waiters are told.
         """
         with self._changed:
             while self._is_syncing and self._synced < end:
                 self._changed.wait()
-            if self._synced >= end or self._is_closed:
+            if self._synced >= end or self._is_delivered:
                 return
+            if self._is_closed:
+                raise OSError(errno.ESHUTDOWN, os.strerror(errno.ESHUTDOWN))
             if self._error is not None:
                 # the kernel may have dropped the dirty pages: a later sync that succeeds proves nothing
                 raise OSError(self._error.errno, self._error.strerror)
@@ -45,12 +48,16 @@ class GroupSync:
         self._sync_up_to(target)
         self.wait_until(end)
 
-    def close(self) -> None:
-        """Wake everyone; the file is closed now, or by the sync under way when that ends."""
+    def close(self, *, is_delivered: bool) -> None:
+        """Wake everyone; the file is closed now, or by the sync under way when that ends.
+
+        `is_delivered`: all it held was acknowledged downstream, so nobody needs the disk any more;
+        else those who still wait must not say that their data is safe.
+        """
         with self._changed:
             if self._is_closed:
                 return
-            self._is_closed = True
+            self._is_closed, self._is_delivered = True, is_delivered
             if not self._is_syncing:
                 os.close(self._fd)
             self._changed.notify_all()

@@ -44,7 +44,7 @@ class Segment:
     def close(self) -> None:
         self.acks.close()
         if self.sync is not None:
-            self.sync.close()
+            self.sync.close(is_delivered=self.is_spent())
 
 
 class SegmentWriter:

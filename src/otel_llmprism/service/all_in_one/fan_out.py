@@ -76,7 +76,8 @@ class Lane:
             self._is_over = True
             self._changed.notify_all()
         self._sink.stop(deadline_ns)
-        self._thread.join()
+        if self._thread.ident is not None:  # else it was never started
+            self._thread.join()
 
     def _run(self) -> None:
         while True:

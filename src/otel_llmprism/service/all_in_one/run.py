@@ -65,14 +65,15 @@ def run_up(settings: UpSettings, announce: Callable[[str], None]) -> int:
     """Run until SIGTERM, SIGINT or the terminal closes; a second SIGINT ends it at once."""
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
     up = AllInOne(settings, os.environ)
-    up.start()
 
     def ask_to_stop(number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signals.put(number)
 
+    # Before anything listens: whoever sees the port open may send SIGTERM and expects a drain.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, ask_to_stop)
+    up.start()
     addresses = up.list_addresses()
     width = max(map(len, addresses))
     announce("otel-llmprism is up")
