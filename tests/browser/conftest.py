@@ -46,9 +46,9 @@ def build_request() -> dict[str, Any]:
     return {"resourceSpans": [{"resource": {"attributes": [service]}, "scopeSpans": [{"spans": spans}]}]}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the page's address; the process ends with the session."""
+    """Return the page's address; the process ends with the module."""
     folder = tmp_path_factory.mktemp("up")
     with (folder / "log").open("w+", encoding="utf-8") as log:
         words = ["up", "--data", str(folder / "data"), "--ui", "127.0.0.1:0"]
@@ -97,7 +97,8 @@ def wait_for_trace(page: str) -> None:
     raise AssertionError("the trace did not arrive in the store")
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while Playwright is open, no later test can run an event loop of its own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     path = shutil.which("chromium")
     if path is None:
