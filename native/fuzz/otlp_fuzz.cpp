@@ -104,6 +104,24 @@ void check_appending(const Scanned& scanned) {
   require(!is_changed);
 }
 
+// Stamping is a scan, a match and an append in one; done twice, the second changes nothing.
+void check_stamping(const Bytes& payload) {
+  constexpr uint8_t kNames[] = {1, 0, 0, 0, 0};  // the prefix of all names
+  const llmprism_otlp_rule rule{kNames, 1, kKeys, 1, kAbsent, 0, nullptr, 0, kField[kTraces], sizeof kField[kTraces]};
+  const auto stamp = [&rule](const Bytes& bytes) {
+    llmprism_otlp_edit edit;
+    llmprism_otlp_stamp(bytes.data(), bytes.size(), &rule, &edit);
+    require(edit.error_code == kOk);
+    if (edit.editor == nullptr) return bytes;
+    Bytes out(edit.size);
+    llmprism_otlp_emit_stamps(&edit, out.data());
+    return out;
+  };
+  const Bytes stamped = stamp(payload);
+  require(Scanned(stamped, kTraces).result.error_code == kOk);
+  require(stamp(stamped) == stamped);
+}
+
 // Rows that were tampered with must be refused or do no harm; the sanitizers watch.
 void check_forged_rows(const Scanned& scanned, uint8_t choice) {
   llmprism_otlp_tables tables = scanned.tables();
@@ -142,6 +160,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check_second_scan(payload, scanned.signal, &scanned.result);
   check_selection(scanned, data[1]);
   check_appending(scanned);
+  if (scanned.signal == kTraces) check_stamping(payload);
   check_forged_rows(scanned, data[1]);
   return 0;
 }

@@ -157,6 +157,21 @@ struct llmprism_otlp_edit {
   uint64_t error_code;
 };
 
+// Which spans get which fields. names: u8 is a prefix, u32 length and bytes of each; one must hold. key: packed
+// as below, at most one; value_type kAbsent: whatever its value; texts compare by text, all else by value_bits.
+struct llmprism_otlp_rule {
+  const uint8_t* names;
+  uint64_t name_count;
+  const uint8_t* key;
+  uint64_t key_count;
+  uint64_t value_type;
+  uint64_t value_bits;
+  const uint8_t* text;
+  uint64_t text_size;
+  const uint8_t* fields;
+  uint64_t fields_size;
+};
+
 // Keys come packed: length (u32) and bytes of each, one after the other; at most 64. is_checked: the payload
 // was accepted before, so what no column needs is stepped over.
 LLMPRISM_API void llmprism_otlp_scan(const uint8_t* payload, uint64_t size, uint64_t signal, uint64_t is_checked,
@@ -173,3 +188,8 @@ LLMPRISM_API void llmprism_otlp_append(const llmprism_otlp_tables* tables, const
                                        llmprism_otlp_edit* edit);
 // Writes size bytes to out (NULL: only frees).
 LLMPRISM_API void llmprism_otlp_emit(llmprism_otlp_edit* edit, uint8_t* out);
+// Scan (of bytes that were checked before), match and append at once, for traces; what the rule points to stays
+// until its emit.
+LLMPRISM_API void llmprism_otlp_stamp(const uint8_t* payload, uint64_t size, const llmprism_otlp_rule* rule,
+                                      llmprism_otlp_edit* edit);
+LLMPRISM_API void llmprism_otlp_emit_stamps(llmprism_otlp_edit* edit, uint8_t* out);

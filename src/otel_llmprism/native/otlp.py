@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
-from otel_llmprism.native import otlp_native, otlp_twin, otlp_twin_edit
+from otel_llmprism.native import otlp_native, otlp_twin, otlp_twin_edit, otlp_twin_stamp
 from otel_llmprism.native.otlp_encode import Scalar, encode_attribute, encode_link
 from otel_llmprism.native.otlp_layout import (
     LOG_DTYPE,
@@ -18,6 +18,7 @@ from otel_llmprism.native.otlp_layout import (
     MalformedRequestError,
     Scan,
 )
+from otel_llmprism.native.otlp_rule import StampRule
 from otel_llmprism.native.otlp_split import plan_cuts
 
 __all__ = [
@@ -32,12 +33,14 @@ __all__ = [
     "MalformedRequestError",
     "Scalar",
     "Scan",
+    "StampRule",
     "append_attributes",
     "encode_attribute",
     "encode_link",
     "scan",
     "select",
     "split",
+    "stamp_spans",
 ]
 
 NO_KEYS: Final = KeySelection(())
@@ -80,6 +83,16 @@ def append_attributes(payload: bytes, scan: Scan, edits: Sequence[tuple[int, byt
         if not 0 <= index < scan.record_count:
             raise ValueError(f"there is no record {index} among {scan.record_count}")
     return _editor().append_fields(payload, scan, edits)
+
+
+def stamp_spans(payload: bytes, rule: StampRule) -> bytes:
+    """Return a trace request with the rule's fields appended to the spans that it matches.
+
+    For bytes that a scan accepted before. The same as scan, match and append_attributes, in one step;
+    no span matched, or all have the fields: `payload` itself. Raises what scan raises.
+    """
+    run_stamp = otlp_native.stamp_spans if otlp_native.find_scanner() else otlp_twin_stamp.stamp_spans
+    return run_stamp(payload, rule)
 
 
 def split(payload: bytes, scan: Scan, max_bytes: int) -> list[bytes]:

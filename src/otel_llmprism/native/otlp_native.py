@@ -4,7 +4,7 @@ import ctypes
 from array import array
 from collections.abc import Sequence
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from otel_llmprism.native.library import load_library
 from otel_llmprism.native.otlp_layout import (
@@ -18,6 +18,7 @@ from otel_llmprism.native.otlp_layout import (
     Scan,
     build_struct,
 )
+from otel_llmprism.native.otlp_rule import StampRule
 
 _SIGNALS: Final = {"traces": 0, "logs": 1, "metrics": 2}
 _ROW_SIZES: Final = {signal: build_struct(columns).size for signal, columns in RECORD_DTYPES.items()}
@@ -82,6 +83,21 @@ class _Edits(ctypes.Structure):
     )
 
 
+class _Rule(ctypes.Structure):
+    _fields_ = (
+        ("names", ctypes.c_char_p),
+        ("name_count", ctypes.c_uint64),
+        ("key", ctypes.c_char_p),
+        ("key_count", ctypes.c_uint64),
+        ("value_type", ctypes.c_uint64),
+        ("value_bits", ctypes.c_uint64),
+        ("text", ctypes.c_char_p),
+        ("text_size", ctypes.c_uint64),
+        ("fields", ctypes.c_char_p),
+        ("fields_size", ctypes.c_uint64),
+    )
+
+
 @cache
 def find_scanner() -> ctypes.CDLL | None:
     """Return the library with the scanner in it, its signatures set; None without one."""
@@ -99,8 +115,11 @@ def find_scanner() -> ctypes.CDLL | None:
     library.llmprism_otlp_select.restype = None
     library.llmprism_otlp_append.argtypes = (tables, edits, edit)
     library.llmprism_otlp_append.restype = None
-    library.llmprism_otlp_emit.argtypes = (edit, text)
-    library.llmprism_otlp_emit.restype = None
+    library.llmprism_otlp_stamp.argtypes = (text, number, ctypes.POINTER(_Rule), edit)
+    library.llmprism_otlp_stamp.restype = None
+    for emit in (library.llmprism_otlp_emit, library.llmprism_otlp_emit_stamps):
+        emit.argtypes = (edit, text)
+        emit.restype = None
     return library
 
 
@@ -177,6 +196,26 @@ def append_fields(payload: bytes, scan: Scan, edits: Sequence[tuple[int, bytes]]
     return _take_edit(payload, edit)
 
 
+def stamp_spans(payload: bytes, rule: StampRule) -> bytes:
+    """Append the rule's fields to the spans that it matches; none: `payload` itself."""
+    packed = _Rule(
+        rule.packed_names,
+        len(rule.names),
+        rule.keys.record_packed,
+        len(rule.keys.record_keys),
+        rule.value_type,
+        rule.value_bits,
+        rule.text,
+        len(rule.text),
+        rule.fields,
+        len(rule.fields),
+    )
+    edit = _Edit()
+    library = _scanner()
+    library.llmprism_otlp_stamp(payload, len(payload), packed, edit)
+    return _take_edit(payload, edit, library.llmprism_otlp_emit_stamps)
+
+
 def _list_tables(payload: bytes, scan: Scan) -> _Tables:
     return _Tables(
         payload,
@@ -191,7 +230,7 @@ def _list_tables(payload: bytes, scan: Scan) -> _Tables:
     )
 
 
-def _take_edit(payload: bytes, edit: _Edit) -> bytes:
+def _take_edit(payload: bytes, edit: _Edit, emit: Any = None) -> bytes:
     _raise_error(edit.error_code, edit.error_offset)
     if edit.editor is None:
         return payload
@@ -201,7 +240,7 @@ def _take_edit(payload: bytes, edit: _Edit) -> bytes:
         out = _allocate_bytes(None, edit.size)
         return out
     finally:
-        _scanner().llmprism_otlp_emit(edit, out or None)
+        (emit or _scanner().llmprism_otlp_emit)(edit, out or None)
 
 
 def _raise_error(code: int, offset: int) -> None:
