@@ -6,7 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from otel_llmprism.instrumentation.exporter_start import start_exporter
-from otel_llmprism.instrumentation.guard import NullRing, Ring
+from otel_llmprism.instrumentation.guard import HookState, NullRing, Ring
 from otel_llmprism.instrumentation.keeping import StepKeeper
 from otel_llmprism.instrumentation.rank_records import RankPlace, RankRecorder
 from otel_llmprism.instrumentation.request_records import RequestRecorder
@@ -52,8 +52,9 @@ class EngineRun:
         self.requests = RequestRecorder(
             ring, build_sampler(environment), reads_context=switches.reads_context
         )
-        if writer is None:
-            self.steps.hook.is_off = self.requests.hook.is_off = True
+        self._hooks: frozenset[str] = switches.hooks if writer is not None else frozenset()
+        for recorder in (self.steps, self.requests):
+            self._switch(recorder.hook)
 
     @property
     def is_on(self) -> bool:
@@ -67,8 +68,11 @@ class EngineRun:
     def build_rank_recorder(self, place: RankPlace) -> RankRecorder:
         """Return the recorder of this process's rank."""
         recorder = RankRecorder(self._ring, place)
-        recorder.hook.is_off = not self.is_on
+        self._switch(recorder.hook)
         return recorder
+
+    def _switch(self, hook: HookState) -> None:
+        hook.is_off = hook.name not in self._hooks
 
     def close(self) -> None:
         """Say that this process records no more; the exporter ships what is left and ends."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from otel_llmprism.native.ring_records import Mode
 
 STEPS = ("sample", "all", "none")
+HOOKS = ("step", "request", "rank")
 _MODES = {"off": Mode.OFF, "sentinel": Mode.SENTINEL, "deep": Mode.DEEP}
 
 
@@ -14,6 +15,7 @@ class Switches:
     mode: Mode
     steps: str  # one of STEPS
     reads_context: bool  # whether a caller's W3C context is honoured
+    hooks: frozenset[str] = frozenset(HOOKS)  # those that may record
 
     @property
     def is_recording(self) -> bool:
@@ -30,7 +32,15 @@ def read_switches(environment: Mapping[str, str], default_mode: Mode = Mode.SENT
         mode=_MODES.get(_read(environment, "OTEL_LLMPRISM_MODE"), default_mode),
         steps=steps if steps in STEPS else STEPS[0],
         reads_context="tracecontext" in [name.strip() for name in propagators.split(",")],
+        hooks=_read_hooks(_read(environment, "OTEL_LLMPRISM_HOOKS")),
     )
+
+
+def _read_hooks(text: str) -> frozenset[str]:
+    """`step,request` means these only; `-rank` all but this one; names of other releases are passed over."""
+    words = [word.strip() for word in text.split(",")]
+    asked = {word for word in words if word in HOOKS} or set(HOOKS)
+    return frozenset(asked - {word.removeprefix("-") for word in words if word.startswith("-")})
 
 
 def _read(environment: Mapping[str, str], name: str) -> str:

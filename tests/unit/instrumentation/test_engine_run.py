@@ -12,6 +12,7 @@ import pytest
 from otel_llmprism.instrumentation import engine_run
 from otel_llmprism.instrumentation.engine_run import EngineRun, join_engine_run, start_engine_run
 from otel_llmprism.instrumentation.exporter_start import build_exporter_environment
+from otel_llmprism.instrumentation.rank_records import RankPlace
 from otel_llmprism.instrumentation.step_records import NO_STEP, EngineState
 from otel_llmprism.instrumentation.watched_ring import LOOK_EVERY_NS, MAX_RESTARTS, WatchedRing
 from otel_llmprism.native.ring import RingWriter
@@ -93,6 +94,24 @@ def test_switched_off_nothing_is_made_or_started(
     assert not (tmp_path / "runtime").exists()
 
 
+@pytest.mark.parametrize(
+    ("hooks", "on"),
+    [
+        ("", ["step", "request", "rank"]),
+        ("step, rank", ["step", "rank"]),
+        ("-rank", ["step", "request"]),
+        ("step,request,-step", ["request"]),
+        ("-kernel", ["step", "request", "rank"]),
+    ],
+)
+def test_single_hooks_are_switched_by_name(environment: dict[str, str], hooks: str, on: list[str]) -> None:
+    environment["OTEL_LLMPRISM_HOOKS"] = hooks
+    run = start_engine_run("mini", "0", environment=environment)
+    every = (run.steps.hook, run.requests.hook, run.build_rank_recorder(RankPlace(rank=0)).hook)
+    assert [hook.name for hook in every if not hook.is_off] == on
+    run.close()
+
+
 def test_without_a_place_for_rings_it_is_off_and_says_how_to_mend_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -155,6 +174,7 @@ import os, sys
 from otel_llmprism.instrumentation import engine_run
 engine_run.start_exporter = lambda folder, environment: 0
 run = engine_run.start_engine_run("mini", "0")
+from otel_llmprism.instrumentation.rank_records import RankPlace
 from otel_llmprism.instrumentation.step_records import EngineState
 run.steps.record_scheduled({"a": 1}, (), EngineState(), 1, 2)
 child = os.fork()
