@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from otel_llmprism.config.errors import ConfigError
-from otel_llmprism.config.load import load_mapping, merge_mappings
+from otel_llmprism.config.load import load_mapping
 
 ENVIRONMENT = {"PORT": "4317", "TOKEN": "a$b${env:PORT}", "EMPTY": ""}
 
@@ -87,9 +87,3 @@ def test_empty_file_is_all_defaults(tmp_path: Path) -> None:
 def test_aliases_that_stand_for_too_much_are_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match="write out what its aliases repeat"):
         load(tmp_path, text)
-
-
-def test_sections_are_merged_and_the_rest_replaced() -> None:
-    base = {"a": {"b": 1, "c": [1, 2]}, "d": 1}
-    assert merge_mappings(base, {"a": {"c": [3]}, "e": 2}) == {"a": {"b": 1, "c": [3]}, "d": 1, "e": 2}
-    assert base == {"a": {"b": 1, "c": [1, 2]}, "d": 1}

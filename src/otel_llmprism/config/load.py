@@ -43,18 +43,6 @@ def load_mapping(path: Path, environment: Mapping[str, str]) -> dict[str, Any]:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def merge_mappings(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` with `over` laid on top: sections are merged, everything else is replaced."""
-    merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        if isinstance(below, Mapping) and isinstance(value, Mapping):
-            merged[key] = merge_mappings(below, value)
-        else:
-            merged[key] = value
-    return merged
-
-
 def _is_endless(mapping: object) -> bool:
     """Tell whether a walk through it meets more than MAX_VALUES values; takes no longer than that."""
     waiting, count = [mapping], 0
