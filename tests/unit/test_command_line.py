@@ -93,6 +93,32 @@ def test_package_of_an_extra_that_is_missing_is_named(
     assert "pip install 'otel-llmprism[processor]'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("command", "module", "extra"),
+    [("up", "yaml", "up"), ("up", "jinja2", "up"), ("processor", "uvicorn.config", "processor")],
+)
+def test_extra_that_a_command_lacks_only_when_it_runs_is_named_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    module: str,
+    extra: str,
+) -> None:
+    fail_with(monkeypatch, ModuleNotFoundError(f"No module named {module!r}", name=module))
+    assert command_line.main([command]) == 2
+    package = module.partition(".")[0]
+    mend = f"pip install 'otel-llmprism[{extra}]'"
+    assert capsys.readouterr().err == f"otel-llmprism: error: {command} needs the package {package}: {mend}\n"
+
+
+def test_module_that_no_extra_brings_stays_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(monkeypatch, ModuleNotFoundError("No module named 'gone'", name="gone"))
+    assert command_line.main(["doctor"]) == 1
+    assert "No module named 'gone'" in capsys.readouterr().err
+
+
 def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         command_line.main(["--version"])

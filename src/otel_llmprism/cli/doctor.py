@@ -13,13 +13,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from otel_llmprism import __version__
+from otel_llmprism.cli.extras import PACKAGES, list_missing
 from otel_llmprism.native.library import load_library
 
 HELP = "what is available here, one line each, with the mend"
 EXAMPLE = "otel-llmprism doctor"
 
 _NEEDED_SHM_BYTES = 64 << 20
-_PROCESSOR_PACKAGES = ("msgspec", "starlette", "uvicorn", "yaml", "zstandard", "prometheus_client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,14 @@ def check_native() -> Iterator[Report]:
     yield Report("note", "native library", "absent; the Python twins work, slower", mend)
 
 
-def check_processor() -> Iterator[Report]:
-    missing = [name for name in _PROCESSOR_PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        says = f"missing {', '.join(missing)}"
-        yield Report("note", "processor extra", says, "pip install 'otel-llmprism[up]'")
-    else:
-        yield Report("ok", "processor extra", "installed")
+def check_extras() -> Iterator[Report]:
+    for extra in PACKAGES:
+        missing = list_missing(extra)
+        if missing:
+            mend = f"pip install 'otel-llmprism[{extra}]'"
+            yield Report("note", f"{extra} extra", f"missing {', '.join(missing)}", mend)
+        else:
+            yield Report("ok", f"{extra} extra", "installed")
 
 
 def check_shared_memory() -> Iterator[Report]:
@@ -179,7 +180,7 @@ def check_endpoint(endpoint: str) -> Iterator[Report]:
 CHECKS: tuple[Callable[[], Iterator[Report]], ...] = (
     check_versions,
     check_native,
-    check_processor,
+    check_extras,
     check_shared_memory,
     check_runtime_folder,
     check_gpu,

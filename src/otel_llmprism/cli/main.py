@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import NoReturn, Protocol, cast
 
 from otel_llmprism import __version__
+from otel_llmprism.cli.extras import describe_missing
 from otel_llmprism.cli.log_format import configure_logging
 from otel_llmprism.config.errors import ConfigError
 
@@ -23,9 +24,6 @@ COMMANDS = {
     "doctor": "what is available here, one line each, with the mend",
 }
 EXIT_OK, EXIT_FAILED, EXIT_BAD_USE, EXIT_INTERRUPTED = 0, 1, 2, 130
-# Top-level modules of the extras -> the extra that brings them.
-_EXTRAS = {"yaml": "processor", "zstandard": "processor", "uvicorn": "processor", "starlette": "processor"}
-_EXTRAS |= {"prometheus_client": "processor", "msgspec": "processor", "jinja2": "up"}
 
 
 class Command(Protocol):
@@ -66,9 +64,19 @@ def _run_command(words: list[str]) -> int:
         parser.error(_describe_unknown(name))
     before = words[: words.index(name)]
     outer = parser.parse_args(before)
+    try:
+        return _run_found(name, words[len(before) + 1 :], is_verbose=outer.verbose)
+    except ModuleNotFoundError as error:
+        mend = describe_missing(name, error)
+        if mend is None:
+            raise
+        raise ConfigError(mend) from error
+
+
+def _run_found(name: str, words: list[str], *, is_verbose: bool) -> int:
     command = cast("Command", load_command(name))
-    args = build_command_parser(name, command).parse_args(words[len(before) + 1 :])
-    args.verbose = args.verbose or outer.verbose
+    args = build_command_parser(name, command).parse_args(words)
+    args.verbose = args.verbose or is_verbose
     configure_logging(is_verbose=args.verbose)
     if not args.verbose:
         # gRPC's core writes to stderr past our logging, beside the one line that we say ourselves.
@@ -77,15 +85,8 @@ def _run_command(words: list[str]) -> int:
 
 
 def load_command(name: str) -> ModuleType:
-    """Import the module of one command; the extra it lacks is named."""
-    try:
-        return importlib.import_module(f"otel_llmprism.cli.{name}")
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
-            raise
-        mend = f"pip install 'otel-llmprism[{extra}]'"
-        raise ConfigError(f"{name} needs the package {error.name}: {mend}") from error
+    """Import the module of one command."""
+    return importlib.import_module(f"otel_llmprism.cli.{name}")
 
 
 def build_command_parser(name: str, command: Command) -> argparse.ArgumentParser:

@@ -1,4 +1,5 @@
 import argparse
+import importlib.util
 import socket
 from pathlib import Path
 
@@ -52,3 +53,10 @@ def test_unwritable_runtime_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     [report] = doctor.check_runtime_folder()
     assert str(gone) in report.says
     assert report.level == "note"
+
+
+def test_extras_that_are_missing_are_named_each_with_its_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
+    processor, up = doctor.check_extras()
+    assert processor.level == "ok"
+    assert (up.says, up.mend) == ("missing plotly", "pip install 'otel-llmprism[up]'")
