@@ -37,8 +37,10 @@ def run(args: argparse.Namespace) -> int:
     folder = args.data or Path(tempfile.mkdtemp(prefix="otel-llmprism-demo-"))
     settings = DemoSettings(folder, args.seconds, stays=not args.exit)
 
+    again = f"otel-llmprism up --data {folder / 'data'}" if args.exit else ""
+
     def show(report: DemoReport) -> None:
-        print(json.dumps(report.to_json(), indent=2) if args.json else report.to_text(), flush=True)
+        print(json.dumps(report.to_json(), indent=2) if args.json else report.to_text(again), flush=True)
 
     signal.signal(signal.SIGTERM, _leave)  # so that what was started is ended
     report = run_demo(settings, show, sys.stderr)

@@ -24,8 +24,8 @@ class DemoReport:
             "loss": {"dropped": sum(int(entry["count"]) for entry in self.lost)},
         }
 
-    def to_text(self) -> str:
-        """Return what a person wants to read first."""
+    def to_text(self, again: str = "") -> str:
+        """Return what a person wants to read first; `again` brings back a page that ends with the demo."""
         made = self.engine.get("steps", "?")
         lost = (f"{entry['count']} {entry.get('stage')}/{entry.get('cause')}" for entry in self.lost)
         lines = {
@@ -33,7 +33,7 @@ class DemoReport:
             "services": ", ".join(self.services) or "none",
             "lost": ", ".join(lost) or "nothing",
             "findings": str(len(self.findings)) if self.findings else "none",
-            "page": self.url,
+            "page": f"{self.url} (ends with the demo; again: {again})" if again else self.url,
         }
         if self.step_trace:
             lines["one step"] = f"{self.url}/trace/{self.step_trace}"

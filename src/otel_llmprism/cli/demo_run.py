@@ -24,6 +24,7 @@ _POLL_S = 0.25
 # Enough work that requests share steps and steps take milliseconds, on two cores.
 _LOAD = ("--rate", "20", "--width", "128", "--layers", "4", "--output", "48")
 _PORTS = {"otlp_grpc": 4317, "otlp_http": 4318, "ui": 8317}
+_PORT_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,26 @@ class DemoSettings:
     stays: bool
 
 
+class PortTakenError(RuntimeError):
+    """Another program took a port between our look at it and `up`."""
+
+
 def run_demo(settings: DemoSettings, show: Callable[[DemoReport], None], progress: TextIO) -> DemoReport:
     """Run everything, show the report, and with `stays` keep the page up until Ctrl-C."""
+    for _ in range(_PORT_TRIES - 1):
+        with contextlib.suppress(PortTakenError):
+            return run_once(settings, show, progress)
+    return run_once(settings, show, progress)
+
+
+def run_once(settings: DemoSettings, show: Callable[[DemoReport], None], progress: TextIO) -> DemoReport:
+    """Run everything on ports that are free now; PortTakenError when one is taken meanwhile."""
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     ports = {name: choose_port(port) for name, port in _PORTS.items()}
     url = f"http://127.0.0.1:{ports['ui']}"
     log_path = settings.folder / "up.log"
     with log_path.open("w", encoding="utf-8") as log, start_up(settings.folder, ports, log) as up:
-        wait_until_ready(up, url, log_path)
+        wait_until_ready(up, log_path)
         engine = run_engine(settings, ports["otlp_grpc"], progress)
         report = read_report(url, engine)
         show(report)
@@ -82,16 +95,17 @@ def start_up(folder: Path, ports: dict[str, int], log: TextIO) -> Iterator[subpr
             process.wait()
 
 
-def wait_until_ready(up: subprocess.Popen[bytes], url: str, log_path: Path) -> None:
-    """Return once the page answers; raise with the end of the log when it does not."""
+def wait_until_ready(up: subprocess.Popen[bytes], log_path: Path) -> None:
+    """Return once `up` says so; raise with the end of the log when it does not."""
+    # Its own word, not an answer at the address: that may come from another `up` that was faster.
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and up.poll() is None:
-        with contextlib.suppress(OSError, ValueError):
-            ask(f"{url}/api/llmprism/v1/services")
+        if "ready" in log_path.read_text(encoding="utf-8").splitlines():
             return
         time.sleep(_POLL_S)
     tail = log_path.read_text(encoding="utf-8").strip().splitlines()[-1:] or ["it said nothing"]
-    raise RuntimeError(f"`otel-llmprism up` did not start: {tail[0]}; its log is {log_path}")
+    kind = PortTakenError if "cannot listen on" in tail[0] else RuntimeError
+    raise kind(f"`otel-llmprism up` did not start: {tail[0]}; its log is {log_path}")
 
 
 def run_engine(settings: DemoSettings, grpc_port: int, progress: TextIO) -> dict[str, Any]:

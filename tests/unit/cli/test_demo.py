@@ -1,3 +1,4 @@
+import io
 import json
 import socket
 import subprocess
@@ -6,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_llmprism.cli.demo_run import choose_port
+from otel_llmprism.cli import demo_run
+from otel_llmprism.cli.demo_report import DemoReport
+from otel_llmprism.cli.demo_run import PortTakenError, choose_port
 
 
 def run_demo(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -42,6 +45,46 @@ def test_free_default_port_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as briefly:
         port = briefly.getsockname()[1]
     assert choose_port(port) == port
+
+
+def test_port_taken_after_it_was_chosen_is_chosen_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = DemoReport("http://127.0.0.1:1", 1, {}, [], None)
+    answers: list[DemoReport | None] = [None, report]
+
+    def run_once(*_: object) -> DemoReport:
+        answer = answers.pop(0)
+        if answer is None:
+            raise demo_run.PortTakenError("taken")
+        return answer
+
+    monkeypatch.setattr(demo_run, "run_once", run_once)
+    settings = demo_run.DemoSettings(tmp_path, 1.0, stays=False)
+    assert demo_run.run_demo(settings, lambda _: None, io.StringIO()) is report
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("error: cannot listen on 127.0.0.1:1: taken", PortTakenError), ("", RuntimeError)]
+)
+def test_up_that_ends_at_once_is_told_with_its_last_line(
+    tmp_path: Path, text: str, kind: type[Exception]
+) -> None:
+    log = tmp_path / "up.log"
+    log.write_text(text)
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait(30)
+        with pytest.raises(kind, match="did not start: ") as failure:
+            demo_run.wait_until_ready(ended, log)
+    assert type(failure.value) is kind
+
+
+def test_report_of_a_demo_that_ends_says_how_to_see_the_page_again() -> None:
+    report = DemoReport("http://127.0.0.1:1", 1, {}, [], None)
+    assert "page      http://127.0.0.1:1\n" in report.to_text() + "\n"
+    assert "(ends with the demo; again: otel-llmprism up --data x)" in report.to_text(
+        "otel-llmprism up --data x"
+    )
 
 
 @pytest.mark.parametrize("fault", ["cpu", "nonsense"])
