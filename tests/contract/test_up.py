@@ -174,6 +174,26 @@ def test_after_kill_9_every_acknowledged_span_is_there_once(start_up: Callable[.
         assert len(again.ask(f"{API}/traces/{number:032x}")["spans"]) == 10
 
 
+@pytest.mark.parametrize("is_ignored", [False, True], ids=["terminal closed", "under nohup"])
+def test_closed_terminal_ends_it_unless_started_to_outlive_one(
+    start_up: Callable[..., Up], is_ignored: bool
+) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
+    try:
+        up = start_up()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    if is_ignored:
+        up.process.send_signal(signal.SIGHUP)
+        assert up.ask(f"{API}/live")["storedSpans"] == 0
+    status, _ = up.stop(signal.SIGTERM if is_ignored else signal.SIGHUP)
+    assert status == 0
+
+
+def test_missing_native_library_is_said_at_the_start(start_up: Callable[..., Up]) -> None:
+    assert "native library not loaded" in start_up(OTEL_LLMPRISM_NATIVE="off").stop()[1]
+
+
 def test_everything_is_sent_on_as_well(start_up: Callable[..., Up]) -> None:
     with OtlpServer() as backend:
         up = start_up("--export", backend.http_endpoint)

@@ -14,6 +14,7 @@ from otel_llmprism.pipeline.ingress_config import Durability
 from otel_llmprism.pipeline.loss import count_loss
 from otel_llmprism.semconv.delivery import CONFIG_FAILING, RELOADS
 from otel_llmprism.service.health import HealthServer
+from otel_llmprism.service.native_notice import warn_of_twins
 from otel_llmprism.service.reload import apply_config
 from otel_llmprism.service.settings import ProcessorConfig
 from otel_llmprism.service.wiring import build_parts
@@ -122,6 +123,7 @@ def run_processor(config: ProcessorConfig, load_again: Callable[[], ProcessorCon
     processor = Processor(config, os.environ)
     # Before anything listens: whoever sees the port open may send SIGTERM and expects a drain.
     _listen_to_signals(orders)
+    warn_of_twins()
     processor.start()
     _LOG.info("ready: mode=%s %s", config.service.mode.value, processor.describe_ports())
     while orders.get() is not Order.STOP:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from otel_llmprism.receivers.listen_address import ListenError, parse_listen_address
 from otel_llmprism.service.all_in_one.settings import UpSettings
 from otel_llmprism.service.all_in_one.wiring import build_up
+from otel_llmprism.service.native_notice import warn_of_twins
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -71,8 +72,11 @@ def run_up(settings: UpSettings, announce: Callable[[str], None]) -> int:
         signals.put(number)
 
     # Before anything listens: whoever sees the port open may send SIGTERM and expects a drain.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ask_to_stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it outlives the terminal
+        signal.signal(signal.SIGHUP, ask_to_stop)
+    warn_of_twins()
     up.start()
     addresses = up.list_addresses()
     width = max(map(len, addresses))
