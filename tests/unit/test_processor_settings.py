@@ -126,3 +126,8 @@ def test_example_file_is_the_default_configuration() -> None:
     example = load_processor_config(Path(__file__).parents[2] / "docs" / "processor.yaml", {})
     default = read_processor_config({"exporters": {"otlp": {"endpoint": "127.0.0.1:14317"}}}, "default")
     assert dump_config(example) == dump_config(default)
+
+
+def test_processor_that_nothing_can_reach_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"receivers.otlp.protocols: neither grpc nor http"):
+        load(tmp_path, "receivers: {otlp: {protocols: {}}}")

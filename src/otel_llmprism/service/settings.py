@@ -142,6 +142,7 @@ class ProcessorConfig:
 def load_processor_config(path: Path, environment: Mapping[str, str]) -> ProcessorConfig:
     """Return the configuration of `path`; raises ConfigError with file, key and the mend."""
     config = read_processor_config(load_mapping(path, environment), str(path))
+    check_receives(config, str(path))
     check_no_loop(config, str(path))
     return config
 
@@ -177,6 +178,16 @@ def unfold_short_forms(mapping: Mapping[str, Any], source: str) -> dict[str, Any
     if isinstance(service.get("health"), str):
         service["health"] = {"endpoint": service["health"]}
     return {**unfolded, "service": service}
+
+
+def check_receives(config: ProcessorConfig, source: str) -> None:
+    """Refuse a processor that nothing can reach."""
+    protocols = config.receivers.otlp.protocols
+    if protocols.grpc is None and protocols.http is None:
+        raise ConfigError(
+            f"{source}: receivers.otlp.protocols: neither grpc nor http, so nothing would come in; "
+            "name one of them, or leave protocols out for both"
+        )
 
 
 def check_no_loop(config: ProcessorConfig, source: str) -> None:
