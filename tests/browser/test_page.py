@@ -84,6 +84,14 @@ def test_unknown_trace_says_why_it_may_be_missing(page: Page) -> None:
     expect(page.get_by_role("alert")).to_contain_text("trace not found")
 
 
+@pytest.mark.parametrize("address_path", ["/", "/live", f"/trace/{STEP_TRACE}"])
+def test_narrow_window_needs_no_scrolling_sideways(page: Page, address_path: str) -> None:
+    page.set_viewport_size({"width": 380, "height": 800})
+    page.goto(address_path)
+    expect(page.locator("#results tr, #tables tr, [role=treeitem]").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+
+
 def test_live_view_counts_and_charts_what_came(page: Page) -> None:
     page.goto("/live")
     expect(page.get_by_role("status")).to_contain_text("4 spans stored")
