@@ -43,6 +43,9 @@ def _sign(
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test {name}")])
     names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    signer = key if issuer_key is None else issuer_key
+    is_ca = issuer is None
+    # Key usage and key identifiers: from Python 3.13 on, ssl refuses chains without them.
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -52,10 +55,29 @@ def _sign(
         .not_valid_before(_VALID_FROM)
         .not_valid_after(_VALID_UNTIL)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .sign(key if issuer_key is None else issuer_key, hashes.SHA256())
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+        .add_extension(_build_key_usage(is_ca=is_ca), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+        .sign(signer, hashes.SHA256())
     )
     return key, certificate
+
+
+def _build_key_usage(*, is_ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=is_ca,
+        crl_sign=is_ca,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _to_pem(thing: x509.Certificate | ec.EllipticCurvePrivateKey) -> bytes:
