@@ -5,7 +5,9 @@
 #define LLMPRISM_API extern "C" __attribute__((visibility("default")))
 
 namespace llmprism {
-inline constexpr uint32_t kAbiVersion = 1;
+// Raised with every exported function that comes, goes or changes, together with native/library.py: an
+// editable install keeps the library of yesterday beside the sources of today.
+inline constexpr uint32_t kAbiVersion = 2;
 }
 
 LLMPRISM_API uint32_t llmprism_abi_version();

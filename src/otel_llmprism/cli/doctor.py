@@ -78,10 +78,12 @@ def check_native() -> Iterator[Report]:
             "unset OTEL_LLMPRISM_NATIVE",
         )
         return
-    mend = (
-        "reinstall where g++ is present" if shutil.which("g++") is None else "reinstall to build it with g++"
+    mend = "reinstall to build it with g++ (in a clone: make native)"
+    if shutil.which("g++") is None:
+        mend = "reinstall where g++ is present"
+    yield Report(
+        "note", "native library", "absent or of another version; the Python twins work, slower", mend
     )
-    yield Report("note", "native library", "absent; the Python twins work, slower", mend)
 
 
 def check_extras() -> Iterator[Report]:

@@ -7,7 +7,7 @@ import sysconfig
 from functools import cache
 from pathlib import Path
 
-ABI_VERSION = 1
+ABI_VERSION = 2  # that of abi.h; another one is not used, so that nothing is called that is not there
 _FILE = "libllmprism.so"
 
 
@@ -36,7 +36,8 @@ def _open_library(path: Path) -> ctypes.CDLL | None:
         return None
     try:
         library = ctypes.CDLL(str(path))
-    except OSError:
+        read_version = library.llmprism_abi_version
+    except (OSError, AttributeError):
         return None
-    library.llmprism_abi_version.restype = ctypes.c_uint32
-    return library if library.llmprism_abi_version() == ABI_VERSION else None
+    read_version.restype = ctypes.c_uint32
+    return library if read_version() == ABI_VERSION else None
