@@ -1,7 +1,9 @@
 # The running processor against backends that are slow, reset, reject for ever or are away: what was
 # acknowledged arrives, memory stays flat, clients are told when to come again, SIGTERM ends it in time.
 import contextlib
+import os
 import re
+import signal
 import socket
 import struct
 import threading
@@ -248,3 +250,14 @@ def check_rest_arrives(setup: ProcessorSetup, programs: Programs, load: Numbered
         processor = setup.start(programs).await_port(setup.grpc_port)
         await_all(load, backend)
         assert "nothing left" in stop_in_time(processor)
+
+
+def test_sigterm_that_another_thread_gets_is_obeyed_as_well(programs: Programs, tmp_path: Path) -> None:
+    """The system may give a signal to any thread, and the main one waits meanwhile."""
+    setup = build_impatient_setup(tmp_path, find_free_port())
+    processor = setup.start(programs).await_port(setup.grpc_port)
+    wait_until(lambda: "ready" in processor.read_log(), "it does not get ready")
+    threads = {int(task.name) for task in Path(f"/proc/{processor.pid}/task").iterdir()}
+    os.kill(max(threads - {processor.pid}), signal.SIGTERM)
+    assert processor.wait(SHUTDOWN_S + SHUTDOWN_MARGIN_S) == 0
+    assert "nothing left" in processor.read_log()

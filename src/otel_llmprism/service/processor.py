@@ -15,6 +15,7 @@ from otel_llmprism.pipeline.loss import count_loss
 from otel_llmprism.semconv.delivery import CONFIG_FAILING, RELOADS
 from otel_llmprism.service.health import HealthServer
 from otel_llmprism.service.native_notice import warn_of_twins
+from otel_llmprism.service.orders import await_order
 from otel_llmprism.service.reload import apply_config
 from otel_llmprism.service.settings import ProcessorConfig
 from otel_llmprism.service.wiring import build_parts
@@ -126,7 +127,7 @@ def run_processor(config: ProcessorConfig, load_again: Callable[[], ProcessorCon
     warn_of_twins()
     processor.start()
     _LOG.info("ready: mode=%s %s", config.service.mode.value, processor.describe_ports())
-    while orders.get() is not Order.STOP:
+    while await_order(orders) is not Order.STOP:
         try:
             processor.reload(load_again())
             _LOG.info("configuration reloaded")

@@ -89,10 +89,6 @@ class NumberedLoad:
         for thread in self._threads:
             thread.join()
 
-    def count_acknowledged(self) -> int:
-        with self._lock:
-            return len(self.acknowledged)
-
     def _send_on(self) -> None:
         client = OtlpClient(OtlpClientConfig(endpoint=self._endpoint))
         try:

@@ -10,6 +10,7 @@ from otel_llmprism.receivers.listen_address import ListenError, parse_listen_add
 from otel_llmprism.service.all_in_one.settings import UpSettings
 from otel_llmprism.service.all_in_one.wiring import build_up
 from otel_llmprism.service.native_notice import warn_of_twins
+from otel_llmprism.service.orders import await_order
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ def run_up(settings: UpSettings, announce: Callable[[str], None]) -> int:
     for name, where in addresses.items():
         announce(f"  {name:{width}}  {where}")
     announce("ready")  # what scripts wait for
-    signals.get()
+    await_order(signals)
     _LOGGER.info("stopping, at most %g s", settings.config.service.shutdown_timeout_s)
     _LOGGER.info("stopped: %s", up.stop())
     return 0
