@@ -60,6 +60,15 @@ void check_second_scan(const Bytes& payload, uint64_t signal, const llmprism_otl
   llmprism_otlp_release(&again);
 }
 
+// Counting without rows refuses the same and counts the same.
+void check_counting(const Scanned& scanned) {
+  llmprism_otlp_result counts;
+  llmprism_otlp_check(scanned.payload.data(), scanned.payload.size(), scanned.signal, &counts);
+  require(counts.error_code == scanned.result.error_code && counts.error_offset == scanned.result.error_offset);
+  require(counts.record_count == scanned.result.record_count && counts.bad_id_count == scanned.result.bad_id_count);
+  require(counts.invalid_utf8_count == scanned.result.invalid_utf8_count);
+}
+
 void check_selection(const Scanned& scanned, uint8_t choice) {
   const uint64_t count = scanned.result.record_count;
   Bytes keep(count + 1);
@@ -152,6 +161,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // A copy of its own size: a read one byte behind it is seen.
   const Bytes payload(data + 2, data + size);
   const Scanned scanned(payload, data[0] % 3);
+  check_counting(scanned);
   if (scanned.result.error_code != kOk) {
     require(scanned.result.error_offset <= payload.size());
     check_second_scan(payload, scanned.signal, nullptr);

@@ -11,7 +11,7 @@ bool read_record(Request& request, MetricRow& row, uint32_t depth, const KeyTabl
 
 inline bool read_attribute(Request& request, const uint8_t* pos, const Field& field, uint32_t depth,
                            const KeyTable& keys, ValueCell* cells) {
-  if (request.is_checked && keys.count() == 0) return true;
+  if (request.is_checked && keys.may_skip(field)) return true;
   KeyValue pair;
   if (!has_depth(request, depth, pos)) return false;
   if (!read_key_value(request, field.at, field.stop, depth - 1, pair)) return false;

@@ -17,7 +17,11 @@ class Rows {
 
   uint64_t count() const { return count_; }
 
+  // From now on rows are only counted: the one that is open takes the place of the one before.
+  void forget_closed() { keeps_closed_ = false; }
+
   Row* open(uint64_t how_many) {
+    if (!keeps_closed_) return reopen(how_many);
     if (count_ + how_many > capacity_ && !grow(count_ + how_many)) return nullptr;
     Row* first = rows_ + count_;
     if (how_many != 0) std::memset(first, 0, how_many * sizeof(Row));
@@ -35,6 +39,13 @@ class Rows {
   }
 
  private:
+  Row* reopen(uint64_t how_many) {
+    if (how_many > capacity_ && !grow(how_many)) return nullptr;
+    if (how_many != 0) std::memset(rows_, 0, how_many * sizeof(Row));
+    count_ += how_many;
+    return rows_;
+  }
+
   bool grow(uint64_t least) {
     uint64_t wanted = capacity_ == 0 ? 64 : capacity_ * 2;
     if (wanted < least) wanted = least;
@@ -48,6 +59,7 @@ class Rows {
   Row* rows_ = nullptr;
   uint64_t count_ = 0;
   uint64_t capacity_ = 0;
+  bool keeps_closed_ = true;
 };
 
 }  // namespace llmprism::otlp

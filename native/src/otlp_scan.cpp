@@ -25,7 +25,13 @@ class Scanner {
     return true;
   }
 
-  void hand_over(llmprism_otlp_result& result) {
+  void keep_no_rows() {
+    resources_.forget_closed();
+    scopes_.forget_closed();
+    records_.forget_closed();
+  }
+
+  void hand_over_counts(llmprism_otlp_result& result) const {
     result.error_code = request_.error_code;
     result.error_offset = request_.error_offset;
     if (request_.error_code != kOk) return;
@@ -34,6 +40,11 @@ class Scanner {
     result.record_count = records_.count();
     result.bad_id_count = bad_records_;
     result.invalid_utf8_count = request_.invalid_utf8;
+  }
+
+  void hand_over(llmprism_otlp_result& result) {
+    hand_over_counts(result);
+    if (request_.error_code != kOk) return;
     result.resources = resources_.release();
     result.scopes = scopes_.release();
     result.records = records_.release();
@@ -195,8 +206,35 @@ void scan_as(const Request& request, uint64_t size, const KeyTable& record_keys,
   scanner.hand_over(result);
 }
 
+template <typename Record>
+void check_as(const Request& request, uint64_t size, llmprism_otlp_result& result) {
+  const KeyTable no_keys(nullptr, 0);
+  Scanner<Record> scanner(request, no_keys, no_keys);
+  scanner.keep_no_rows();
+  scanner.scan_request(size);
+  scanner.hand_over_counts(result);
+}
+
 }  // namespace
 }  // namespace llmprism::otlp
+
+void llmprism_otlp_check(const uint8_t* payload, uint64_t size, uint64_t signal, llmprism_otlp_result* result) {
+  using namespace llmprism::otlp;
+  *result = {};
+  if (size > kMaxPayload) {
+    result->error_code = kTooLarge;
+    return;
+  }
+  const Request request{payload};
+  switch (signal) {
+    case kTraces:
+      return check_as<SpanRow>(request, size, *result);
+    case kLogs:
+      return check_as<LogRow>(request, size, *result);
+    default:
+      return check_as<MetricRow>(request, size, *result);
+  }
+}
 
 void llmprism_otlp_scan(const uint8_t* payload, uint64_t size, uint64_t signal, uint64_t is_checked,
                         const uint8_t* record_keys, uint64_t record_key_count, const uint8_t* resource_keys,

@@ -180,6 +180,10 @@ LLMPRISM_API void llmprism_otlp_scan(const uint8_t* payload, uint64_t size, uint
                                      llmprism_otlp_result* result);
 LLMPRISM_API void llmprism_otlp_release(llmprism_otlp_result* result);
 
+// The same refusals and counts as a scan without keys, and no rows: nothing to release.
+LLMPRISM_API void llmprism_otlp_check(const uint8_t* payload, uint64_t size, uint64_t signal,
+                                      llmprism_otlp_result* result);
+
 // keep: one byte a record. drop_empty: also leave out what held no record from the start.
 LLMPRISM_API void llmprism_otlp_select(const llmprism_otlp_tables* tables, const uint8_t* keep, uint64_t drop_empty,
                                        llmprism_otlp_edit* edit);

@@ -16,6 +16,7 @@ from otel_llmprism.native.otlp_layout import (
     VALUE_DTYPE,
     KeySelection,
     MalformedRequestError,
+    RecordCounts,
     Scan,
 )
 from otel_llmprism.native.otlp_rule import StampRule
@@ -31,10 +32,12 @@ __all__ = [
     "VALUE_DTYPE",
     "KeySelection",
     "MalformedRequestError",
+    "RecordCounts",
     "Scalar",
     "Scan",
     "StampRule",
     "append_attributes",
+    "check",
     "encode_attribute",
     "encode_link",
     "scan",
@@ -58,6 +61,16 @@ def scan(payload: bytes, signal: str, keys: KeySelection = NO_KEYS, *, is_checke
         raise ValueError(f"no such signal: {signal!r}; it is traces, logs or metrics")
     run_scan = otlp_native.scan if otlp_native.find_scanner() else otlp_twin.scan
     return run_scan(payload, signal, keys, is_checked=is_checked)
+
+
+def check(payload: bytes, signal: str) -> RecordCounts:
+    """Return what one export request holds, refusing exactly what scan refuses; makes no rows."""
+    if signal not in RECORD_DTYPES:
+        raise ValueError(f"no such signal: {signal!r}; it is traces, logs or metrics")
+    if otlp_native.find_scanner():
+        return otlp_native.check(payload, signal)
+    found = otlp_twin.scan(payload, signal, NO_KEYS)
+    return RecordCounts(found.record_count, found.bad_id_count, found.invalid_utf8_count)
 
 
 def select(payload: bytes, scan: Scan, keep: bytes) -> bytes:

@@ -134,6 +134,15 @@ def _pack_keys(keys: tuple[str, ...]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordCounts:
+    """What a request holds and what is wrong with it."""
+
+    record_count: int
+    bad_id_count: int
+    invalid_utf8_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
     """Where everything is in one request. Buffers hold rows of the layouts above, in wire order."""
 

@@ -15,6 +15,7 @@ from otel_llmprism.native.otlp_layout import (
     WHY,
     KeySelection,
     MalformedRequestError,
+    RecordCounts,
     Scan,
     build_struct,
 )
@@ -109,6 +110,8 @@ def find_scanner() -> ctypes.CDLL | None:
     result, edit, tables, edits = (ctypes.POINTER(kind) for kind in kinds)
     library.llmprism_otlp_scan.argtypes = (text, *(number,) * 3, text, number, text, number, result)
     library.llmprism_otlp_scan.restype = None
+    library.llmprism_otlp_check.argtypes = (text, number, number, result)
+    library.llmprism_otlp_check.restype = None
     library.llmprism_otlp_release.argtypes = (result,)
     library.llmprism_otlp_release.restype = None
     library.llmprism_otlp_select.argtypes = (tables, text, number, edit)
@@ -151,6 +154,14 @@ def scan(payload: bytes, signal: str, keys: KeySelection, *, is_checked: bool = 
         return _copy_result(result, payload, signal, keys)
     finally:
         library.llmprism_otlp_release(result)
+
+
+def check(payload: bytes, signal: str) -> RecordCounts:
+    """Return the counts of a scan, or raise what it raises; makes no rows."""
+    result = _Result()
+    _scanner().llmprism_otlp_check(payload, len(payload), _SIGNALS[signal], result)
+    _raise_error(result.error_code, result.error_offset)
+    return RecordCounts(result.record_count, result.bad_id_count, result.invalid_utf8_count)
 
 
 def _copy_result(result: _Result, payload: bytes, signal: str, keys: KeySelection) -> Scan:

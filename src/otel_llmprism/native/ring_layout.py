@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 MAGIC = b"LLMPRING"
 VERSION = 0  # provisional until real engines' accounting passes
-REVISION = 1  # layout within the version; a reader takes this one and the one before
+REVISION = 2  # layout within the version; a reader takes this one and the one before
 HEADER_BYTES = 256
 SLOT_BYTES = 128
 MIN_SLOTS, MAX_SLOTS = 8, 1 << 22
@@ -13,6 +13,7 @@ MIN_SLOTS, MAX_SLOTS = 8, 1 << 22
 # Positions of the words that change after creation, in units of 8 bytes. Writer's and reader's words lie
 # on cache lines of their own, so that neither side's stores slow the other.
 HEAD_WORD, DROPPED_WORD, CLOSED_WORD = 8, 9, 10
+HOOK_TIME_WORD = 11  # ns; zero in revision 1, which did not tell it
 TAIL_WORD = 16
 
 # magic, version, revision, header bytes, slot bytes, capacity, writer pid, (pad), writer start ticks,
@@ -39,7 +40,7 @@ class RingHeader:
 
 
 def pack_header(header: RingHeader) -> bytes:
-    """Return the first HEADER_BYTES of a fresh ring: head, tail, dropped and closed are zero."""
+    """Return the first HEADER_BYTES of a fresh ring: head, tail and all that is counted are zero."""
     fixed = _FIXED.pack(
         MAGIC,
         VERSION,

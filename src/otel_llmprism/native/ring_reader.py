@@ -63,6 +63,11 @@ class RingReader:
         return self._words[layout.DROPPED_WORD]
 
     @property
+    def hook_time_ns(self) -> int:
+        """Time the writer's hooks took, as far as it told."""
+        return self._words[layout.HOOK_TIME_WORD]
+
+    @property
     def pending(self) -> int:
         head = self._words[layout.HEAD_WORD]
         return head - self._find_tail(head)

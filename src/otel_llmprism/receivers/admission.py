@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from otel_llmprism.model.signals import Signal
-from otel_llmprism.native.otlp import KeySelection, MalformedRequestError, Scan, scan, select
+from otel_llmprism.native.otlp import KeySelection, MalformedRequestError, check, scan, select
 from otel_llmprism.native.otlp_layout import RECORD_BAD_ID, RECORD_DTYPES
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.ports import Ingress, Outcome, Verdict
@@ -66,11 +66,17 @@ class Admission:
         self._counters.add(INTAKE_REFUSED, 1, stage=self._stage, cause=cause)
 
     def _check(self, signal: Signal, payload: bytes) -> _Checked:
-        found = scan(payload, signal, self._keys)
+        counts = check(payload, signal)
         kept = None
-        if found.record_count > found.bad_id_count:
-            kept = _cut_bad_ids(payload, found) if found.bad_id_count else payload
-        return _Checked(signal, kept, found.bad_id_count, found.invalid_utf8_count)
+        if counts.record_count > counts.bad_id_count:
+            kept = self._cut_bad_ids(signal, payload) if counts.bad_id_count else payload
+        return _Checked(signal, kept, counts.bad_id_count, counts.invalid_utf8_count)
+
+    def _cut_bad_ids(self, signal: Signal, payload: bytes) -> bytes:
+        found = scan(payload, signal, self._keys)
+        rows = np.frombuffer(found.records, dtype=np.dtype(RECORD_DTYPES[found.signal]))
+        keep = (rows["flags"] & RECORD_BAD_ID) == 0
+        return select(payload, found, keep.astype(np.uint8).tobytes())
 
     def _offer(self, signal: Signal, payload: bytes) -> Answer | None:
         try:
@@ -95,9 +101,3 @@ class Admission:
             f"{checked.bad_id_count} {what} rejected: a trace id has 16 bytes, a span id 8, none all zero"
         )
         return Answer(Reply.OK, message, rejected_count=checked.bad_id_count)
-
-
-def _cut_bad_ids(payload: bytes, found: Scan) -> bytes:
-    rows = np.frombuffer(found.records, dtype=np.dtype(RECORD_DTYPES[found.signal]))
-    keep = (rows["flags"] & RECORD_BAD_ID) == 0
-    return select(payload, found, keep.astype(np.uint8).tobytes())

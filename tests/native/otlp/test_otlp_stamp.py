@@ -1,5 +1,6 @@
 # Stamping in one step: the library and the twin give the same bytes, which are those of scan, match, append.
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -59,6 +60,26 @@ def test_value_and_type_must_be_the_same(
     out = ExportTraceServiceRequest.FromString(stamp(request.SerializeToString(), rule))
     spans = out.resource_spans[0].scope_spans[0].spans
     assert [row for row, span in enumerate(spans) if any(a.key == "new" for a in span.attributes)] == stamped
+
+
+@needs_library
+def test_library_counts_what_a_scan_counts(make_request: Callable[[Random, str], bytes]) -> None:
+    refused = 0
+    for seed in range(600):
+        for signal in ("traces", "logs", "metrics"):
+            payload = make_request(Random(seed), signal)
+            told = tell(partial(otlp_native.scan, payload, signal, otlp.NO_KEYS))
+            assert tell(partial(otlp_native.check, payload, signal)) == told
+            refused += isinstance(told, str)
+    assert refused > 50
+
+
+def tell(look: Callable[[], otlp.Scan | otlp.RecordCounts]) -> str | tuple[int, int, int]:
+    try:
+        found = look()
+    except MalformedRequestError as error:
+        return str(error)
+    return found.record_count, found.bad_id_count, found.invalid_utf8_count
 
 
 def test_number_beyond_64_bits_is_refused_with_its_reason() -> None:

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from otel_llmprism.model.signals import Signal
-from otel_llmprism.native.otlp import NO_KEYS, KeySelection, Scan, scan
+from otel_llmprism.native.otlp import NO_KEYS, RecordCounts, check, scan
 from otel_llmprism.native.otlp_twin_wire import encode_varint
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.ports import ACCEPTED, Verdict
@@ -50,7 +50,7 @@ def test_large_requests_are_scanned_only_a_few_at_a_time(monkeypatch: pytest.Mon
     may_go_on = threading.Event()
     entered = threading.Semaphore(0)
 
-    def scan_slowly(payload: bytes, signal: str, keys: KeySelection) -> Scan:
+    def check_slowly(payload: bytes, signal: str) -> RecordCounts:
         nonlocal inside, most
         with lock:
             inside += 1
@@ -59,9 +59,9 @@ def test_large_requests_are_scanned_only_a_few_at_a_time(monkeypatch: pytest.Mon
         may_go_on.wait(10)
         with lock:
             inside -= 1
-        return scan(payload, signal, keys)
+        return check(payload, signal)
 
-    monkeypatch.setattr(admission, "scan", scan_slowly)
+    monkeypatch.setattr(admission, "check", check_slowly)
     monkeypatch.setattr(admission, "_LARGE_SCANS", threading.Semaphore(2))
     large, small = make_empty_logs(40_000), make_empty_logs(10)
     gate = Admission(MeasuringIngress(), Counters(), NO_KEYS, "test")
@@ -80,10 +80,10 @@ def test_large_requests_are_scanned_only_a_few_at_a_time(monkeypatch: pytest.Mon
 
 
 def test_request_for_which_there_is_no_memory_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> Scan:
+    def refuse(*_: object) -> RecordCounts:
         raise MemoryError
 
-    monkeypatch.setattr(admission, "scan", refuse)
+    monkeypatch.setattr(admission, "check", refuse)
     counters = Counters()
     answer = Admission(MeasuringIngress(), counters, NO_KEYS, "test").admit(Signal.LOGS, b"")
     assert answer.reply is Reply.UNAVAILABLE
