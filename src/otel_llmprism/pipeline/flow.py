@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from otel_llmprism.pipeline.batch import Batch
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.ingress import Feed
+from otel_llmprism.pipeline.log_pace import LogPace
 from otel_llmprism.pipeline.ports import Sink
 from otel_llmprism.pipeline.stage import END_OF_TIME_NS, Stage
 from otel_llmprism.semconv.pipeline import PIPELINE_ERRORS
@@ -33,6 +34,7 @@ class Flow:
         self._sink = sink
         self._counters = counters
         self._monotonic_ns = monotonic_ns
+        self._log_pace = LogPace(monotonic_ns)
         self._drain_until_ns: int | None = None
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
 
@@ -110,4 +112,5 @@ class Flow:
     def _note_failure(self, part: object, error: Exception) -> None:
         name = type(part).__name__
         self._counters.add(PIPELINE_ERRORS, part=name)
-        _LOGGER.error("%s failed; the flow goes on without it", name, exc_info=error)
+        if self._log_pace.is_due(name):  # a stage that always fails must not fill the log
+            _LOGGER.error("%s failed; the flow goes on without it", name, exc_info=error)

@@ -10,9 +10,11 @@ from otel_llmprism.pipeline.batch import Batch
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.ingress import Feed, build_ingress
 from otel_llmprism.pipeline.ingress_config import Durability, IngressConfig, LogConfig
+from otel_llmprism.pipeline.log_pace import LogPace
 from otel_llmprism.pipeline.ports import Outcome, Sink, Source
 from otel_llmprism.pipeline.runner import Runner, ShutdownConfig
 from otel_llmprism.pipeline.stage import END_OF_TIME_NS, Stage
+from otel_llmprism.testing.clocks import FakeClock
 from otel_llmprism.testing.sinks import FailingSink, RecordingSink, StuckSink
 
 
@@ -126,6 +128,32 @@ def test_stage_that_raises_is_counted_and_its_batch_goes_on_unchanged() -> None:
     assert runner.stop() == []
     assert sink.list_payloads() == [b"a12"]
     assert counters.value("llmprism.pipeline.errors", part="Broken") >= 2, "consume and the last flush"
+
+
+def test_stage_that_always_fails_is_counted_each_time_and_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counters, sink = Counters(), RecordingSink()
+    feed, runner = build(sink, [Broken()], counters=counters)
+    runner.start()
+    for _ in range(20):
+        feed.offer(Signal.TRACES, b"a")
+    assert sink.wait_for_count(20)
+    assert runner.stop() == []
+    assert counters.value("llmprism.pipeline.errors", part="Broken") >= 20
+    assert [record.message for record in caplog.records].count(
+        "Broken failed; the flow goes on without it"
+    ) == 1
+
+
+def test_the_same_trouble_is_due_again_after_a_minute() -> None:
+    clock = FakeClock()
+    pace = LogPace(clock)
+    assert [pace.is_due("a"), pace.is_due("a"), pace.is_due("b")] == [True, False, True]
+    clock.advance(seconds=59.9)
+    assert not pace.is_due("a")
+    clock.advance(seconds=0.1)
+    assert [pace.is_due("a"), pace.is_due("a")] == [True, False]
 
 
 def test_sink_that_raises_does_not_end_the_flow() -> None:
