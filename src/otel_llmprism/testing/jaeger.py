@@ -28,9 +28,6 @@ class JaegerClient:
     def __init__(self, port: int) -> None:
         self._base = f"http://127.0.0.1:{port}"
 
-    def read_services(self) -> set[str]:
-        return set(self._ask("/api/services", {}) or [])
-
     def find_traces(self, service: str, limit: int = 5000) -> dict[str, list[JaegerSpan]]:
         """Return the spans of every stored trace that `service` has a part in, by trace id."""
         found = self._ask("/api/traces", {"service": service, "limit": str(limit), "lookback": "1h"})
