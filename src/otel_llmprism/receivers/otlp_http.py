@@ -3,13 +3,14 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from otel_llmprism.config.errors import ConfigError
 from otel_llmprism.native.otlp import KeySelection
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.ports import Ingress
 from otel_llmprism.receivers.admission import Admission
 from otel_llmprism.receivers.asgi_listener import AsgiListener
 from otel_llmprism.receivers.auth import load_token
-from otel_llmprism.receivers.limits import IntakeLimits
+from otel_llmprism.receivers.limits import MIB, IntakeLimits
 from otel_llmprism.receivers.listen_address import parse_listen_address, warn_if_open
 from otel_llmprism.receivers.otlp_http_app import OtlpHttpApp
 from otel_llmprism.receivers.tls import ServerTlsConfig, build_ssl_context
@@ -21,6 +22,12 @@ class OtlpHttpConfig:
     limits: IntakeLimits = field(default_factory=IntakeLimits)
     tls: ServerTlsConfig = field(default_factory=ServerTlsConfig)
     token_file: str = ""
+    max_json_bytes: int = 4 * MIB  # measured: as objects, JSON takes up to 90 times its size
+
+    def __post_init__(self) -> None:
+        """Refuse what could never serve a request."""
+        if self.max_json_bytes < 1:
+            raise ConfigError("max_json_bytes must be at least 1")
 
 
 class OtlpHttpReceiver:
@@ -43,7 +50,7 @@ class OtlpHttpReceiver:
         warn_if_open("OTLP/HTTP", address, has_tls=context is not None, has_token=token is not None)
         limits = self._config.limits
         workers = ThreadPoolExecutor(limits.max_concurrent, thread_name_prefix="otlp-http")
-        app = OtlpHttpApp(self._admission, limits, token, workers)
+        app = OtlpHttpApp(self._admission, limits, token, workers, self._config.max_json_bytes)
         listener = AsgiListener(app, address, name="otlp-http", ssl_context=context)
         listener.start()
         self.port = listener.port

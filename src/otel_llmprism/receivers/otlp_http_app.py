@@ -72,10 +72,16 @@ class OtlpHttpApp:
     """An ASGI application; blocking work goes to `workers`."""
 
     def __init__(
-        self, admission: Admission, limits: IntakeLimits, token: BearerToken | None, workers: Executor
+        self,
+        admission: Admission,
+        limits: IntakeLimits,
+        token: BearerToken | None,
+        workers: Executor,
+        max_json_bytes: int,
     ) -> None:
         self._admission = admission
         self._limits = limits
+        self._max_json_bytes = min(max_json_bytes, limits.max_request_bytes)
         self._token = token
         self._workers = workers
         self._gate = Gate(limits.max_concurrent)
@@ -122,14 +128,17 @@ class OtlpHttpApp:
             why = f"{self._limits.max_concurrent} requests are being taken in; send again later"
             raise RefusedError(Reply.BUSY, why, self._limits.retry_after_s)
         try:
-            body = await self._read_body(headers, receive)
+            body = await self._read_body(head, headers, receive)
             return await asyncio.get_running_loop().run_in_executor(self._workers, self._admit, head, body)
         finally:
             self._gate.leave()
 
-    async def _read_body(self, headers: MutableMapping[str, str], receive: Receive) -> bytes:
-        max_bytes = self._limits.max_request_bytes
-        why = f"the request is larger than {max_bytes} bytes; send smaller batches"
+    def _limit_bytes(self, head: _Head) -> int:
+        return self._max_json_bytes if head.is_json else self._limits.max_request_bytes
+
+    async def _read_body(self, head: _Head, headers: MutableMapping[str, str], receive: Receive) -> bytes:
+        max_bytes = self._limit_bytes(head)
+        why = f"the request is larger than {max_bytes} bytes; {_choose_mend(head)}"
         said = headers.get("content-length", "")
         if said.isdecimal() and int(said[:20]) > max_bytes:
             raise RefusedError(Reply.TOO_LARGE, why)
@@ -150,15 +159,20 @@ class OtlpHttpApp:
     def _admit(self, head: _Head, body: bytes) -> Answer:
         """Run in a worker thread."""
         try:
-            payload = decompress_body(body, head.encoding, self._limits.max_request_bytes)
+            payload = decompress_body(body, head.encoding, self._limit_bytes(head))
             if head.is_json:
                 with self._json_turn:
                     payload = encode_json_request(head.signal, payload)
         except BodyTooLargeError as error:
-            raise RefusedError(Reply.TOO_LARGE, str(error)) from error
+            raise RefusedError(Reply.TOO_LARGE, f"{error}; {_choose_mend(head)}") from error
         except (BodyDamagedError, MalformedJsonError) as error:
             raise RefusedError(Reply.MALFORMED, str(error)) from error
         return self._admission.admit(head.signal, payload)
+
+
+def _choose_mend(head: _Head) -> str:
+    mend = "send smaller batches"
+    return f"{mend} or protobuf, or raise max_json_bytes" if head.is_json else mend
 
 
 async def _list_pieces(receive: Receive) -> Any:

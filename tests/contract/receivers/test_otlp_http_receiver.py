@@ -5,6 +5,7 @@ import http.client
 import json
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -116,6 +117,32 @@ def test_compressed_bomb_is_refused(http_intake: Any, encoding: str) -> None:
     )
     assert response.status == 413
     assert ingress.offers == []
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip", "zstd"])
+def test_json_has_a_limit_of_its_own_and_the_refusal_says_the_mend(http_intake: Any, encoding: str) -> None:
+    ingress = RecordingIngress()
+    http_intake.start(ingress, max_json_bytes=1000)
+    compress: Callable[[bytes], bytes] = {"": bytes, "gzip": gzip.compress, "zstd": zstandard.compress}[
+        encoding
+    ]
+    headers = JSON | ({"Content-Encoding": encoding} if encoding else {})
+    small, large = build_json(SPAN), build_json(SPAN | {"name": "n" * 1000})
+    response, _ = ask(http_intake.port, "POST", "/v1/traces", compress(small), headers)
+    assert response.status == 200
+    response, body = ask(http_intake.port, "POST", "/v1/traces", compress(large), headers)
+    assert response.status == 413
+    assert "or protobuf, or raise max_json_bytes" in json.loads(body)["message"]
+    request = ExportTraceServiceRequest.FromString(ingress.offers[0][1])
+    request.resource_spans[0].scope_spans[0].spans[0].name = "n" * 1000
+    response, _ = ask(http_intake.port, "POST", "/v1/traces", request.SerializeToString(), PROTOBUF)
+    assert response.status == 200
+
+
+def test_json_limit_is_never_above_that_of_all_requests(http_intake: Any) -> None:
+    http_intake.start(RecordingIngress(), limits=IntakeLimits(max_request_bytes=100))
+    response, _ = ask(http_intake.port, "POST", "/v1/traces", build_json(SPAN), JSON)
+    assert response.status == 413
 
 
 def test_zstd_request_arrives_decompressed(http_intake: Any, traces: ExportTraceServiceRequest) -> None:

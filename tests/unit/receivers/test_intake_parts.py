@@ -14,6 +14,7 @@ from otel_llmprism.receivers.listen_address import (
     bind_socket,
     parse_listen_address,
 )
+from otel_llmprism.receivers.otlp_http import OtlpHttpConfig
 from otel_llmprism.receivers.tls import ServerTlsConfig, build_server_credentials, build_ssl_context
 from otel_llmprism.service.prometheus_text import CountersCollector, to_prometheus_name
 
@@ -79,6 +80,11 @@ def test_limits_that_admit_nothing_are_refused() -> None:
     for limits in ({"max_request_bytes": 0}, {"max_concurrent": 0}, {"receive_timeout_s": 0}):
         with pytest.raises(ValueError, match="limits: "):
             IntakeLimits(**limits)
+
+
+def test_json_limit_that_admits_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="max_json_bytes must be at least 1"):
+        OtlpHttpConfig(max_json_bytes=0)
 
 
 def test_gate_lets_in_as_many_as_it_holds() -> None:
