@@ -37,7 +37,7 @@ def build_request() -> dict[str, Any]:
     kind = {"key": "llmprism.step.kind", "value": {"stringValue": "decode"}}
     markup = {"key": "note", "value": {"stringValue": MARKUP}}
     spans = [
-        build_span(REQUEST_TRACE, REQUEST_SPAN, "", "llmprism.request", attributes=[markup]),
+        build_span(REQUEST_TRACE, REQUEST_SPAN, "", "llmprism.request", kind=2, attributes=[markup]),
         build_span(REQUEST_TRACE, DECODE_SPAN, REQUEST_SPAN, "llmprism.request.decode", links=[to_step]),
         build_span(STEP_TRACE, STEP_SPAN, "", "llmprism.step", attributes=[kind], links=[to_request]),
         build_span(STEP_TRACE, RANK_SPAN, STEP_SPAN, MARKUP, status={"code": 2, "message": "late"}),

@@ -50,6 +50,11 @@ def test_waterfall_is_walked_folded_and_left_by_keyboard_alone(page: Page) -> No
     expect(page.locator("#heading")).to_have_text("llmprism.step")
 
 
+def test_details_name_service_and_kind(page: Page) -> None:
+    page.goto(f"/trace/{REQUEST_TRACE}?span={REQUEST_SPAN}")
+    expect(page.locator("#details")).to_contain_text("mini-engine · server · ")
+
+
 def test_step_shows_its_request_and_who_links_to_it(page: Page) -> None:
     page.goto(f"/trace/{STEP_TRACE}?span={STEP_SPAN}")
     details = page.locator("#details")

@@ -24,7 +24,7 @@ export function showDetails(span) {
   const backLinks = make("div");
   fill(byId("details"),
     make("h2", {}, span.name),
-    make("p", {}, `${span.service} · ${formatTime(span.atMs)} · ${formatDuration(span.durationNs)}`),
+    make("p", {}, [span.service, span.kind, formatTime(span.atMs), formatDuration(span.durationNs)].filter(Boolean).join(" · ")),
     span.statusMessage || span.hasError ? make("p", { class: "error" }, `error: ${span.statusMessage || "no message"}`) : null,
     makeTable(span.attributes),
     makeLinks("Links to", span.links),
