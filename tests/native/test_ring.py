@@ -83,13 +83,16 @@ def test_header_is_laid_out_byte_for_byte(tmp_path: Path) -> None:
     writer = RingWriter.create(path, slots=8, clock=lambda: (111, 222))
     writer.put(make_slot(1))
     raw = path.read_bytes()
-    assert raw[:24] == b"LLMPRING" + struct.pack("<HHIII", 0, 1, 256, 128, 8)
+    assert raw[:24] == b"LLMPRING" + struct.pack("<HHIII", 0, 2, 256, 128, 8)
     assert struct.unpack_from("<I", raw, 24)[0] == os.getpid()
     assert struct.unpack_from("<QQ", raw, 40) == (111, 222)
-    assert struct.unpack_from("<QQQ", raw, 64) == (1, 0, 0)
+    assert struct.unpack_from("<QQQQ", raw, 64) == (1, 0, 0, 0)
     assert struct.unpack_from("<Q", raw, 128) == (0,)
+    writer.add_hook_time(5_000)
+    writer.add_hook_time(700)
     writer.close()
-    assert struct.unpack_from("<QQQ", path.read_bytes(), 64) == (1, 0, 1)
+    assert struct.unpack_from("<QQQQ", path.read_bytes(), 64) == (1, 0, 1, 5_700)
+    assert struct.unpack_from("<4Q", path.read_bytes(), 96) == (0, 0, 0, 0)
 
 
 def test_no_room_is_a_clear_error_that_leaves_no_file(
@@ -193,11 +196,13 @@ def test_forked_child_writes_nothing_into_its_parents_ring(tmp_path: Path) -> No
         child = os.fork()
         if child == 0:
             wrote = writer.put(make_slot(666))
+            writer.add_hook_time(666)
             writer.close()
             os._exit(1 if wrote else 0)
     assert os.waitpid(child, 0)[1] == 0
     assert writer.put(make_slot(1))
     assert not reader.is_finished()
+    assert reader.hook_time_ns == 0
     assert read_numbers(reader.drain(10)) == [1]
     writer.close()
     reader.close()
@@ -222,6 +227,7 @@ def test_closed_writer_refuses_and_tells_its_reader(tmp_path: Path) -> None:
     writer.close()
     writer.close()
     assert not writer.put(make_slot(2))
+    writer.add_hook_time(1)  # a hook of another thread that was under way
     assert reader.is_finished()
     assert read_numbers(reader.drain(10)) == [1]
     reader.close()
@@ -256,8 +262,8 @@ def damage(path: Path, at: int, raw: bytes) -> None:
     ("at", "raw", "why"),
     [
         (0, b"SOMETHIN", "is no ring"),
-        (8, struct.pack("<H", 1), "has format 1.1"),
-        (10, struct.pack("<H", 2), "has format 0.2.*knows 0.0 and 0.1"),
+        (8, struct.pack("<H", 1), "has format 1.2"),
+        (10, struct.pack("<H", 3), "has format 0.3.*knows 0.1 and 0.2"),
         (16, struct.pack("<I", 64), "impossible sizes"),
         (20, struct.pack("<I", 7), "impossible sizes"),
         (20, struct.pack("<I", 1 << 31), "impossible sizes"),
@@ -290,6 +296,7 @@ def test_ring_of_the_revision_before_is_read(tmp_path: Path) -> None:
     damage(writer.path, 10, struct.pack("<H", layout.REVISION - 1))
     reader = RingReader.open(writer.path)
     assert read_numbers(reader.drain(10)) == [5]
+    assert reader.hook_time_ns == 0
     reader.close()
 
 

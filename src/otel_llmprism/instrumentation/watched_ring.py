@@ -34,6 +34,10 @@ class WatchedRing:
         self._look_after_exporter()
         return False
 
+    def add_hook_time(self, duration_ns: int, /) -> None:
+        """Add to the time that hooks took in this process."""
+        self._writer.add_hook_time(duration_ns)
+
     def _look_after_exporter(self) -> None:
         now_ns = self._clock()
         is_ours = os.getpid() == self._pid  # a forked child must not start another

@@ -57,6 +57,9 @@ class Bench:
         self.records.append(record)
         return True
 
+    def add_hook_time(self, _duration_ns: int, /) -> None:
+        pass
+
     def run_step(self, tokens: dict[str, int], at_ms: int, prefill: tuple[str, ...] = ()) -> int:
         start = at_ms * MS
         ticket = self.steps.record_scheduled(tokens, prefill, EngineState(), start, start + MS)

@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from otel_llmprism.instrumentation.guard import BUDGET_NS, MAX_FAILURES, WINDOW_CALLS, HookState, NullRing
+from otel_llmprism.instrumentation.guard import (
+    BUDGET_NS,
+    MAX_FAILURES,
+    TELL_EVERY_NS,
+    WINDOW_CALLS,
+    HookState,
+    NullRing,
+)
 from otel_llmprism.instrumentation.keeping import StepKeeper
 from otel_llmprism.instrumentation.rank_records import RankPlace, RankRecorder
 from otel_llmprism.instrumentation.request_records import NO_CONTEXT, RequestRecorder
@@ -23,6 +30,10 @@ class ListRing:
     def __init__(self) -> None:
         self.records: list[bytes] = []
         self.is_full = False
+        self.hook_ns = 0
+
+    def add_hook_time(self, duration_ns: int, /) -> None:
+        self.hook_ns += duration_ns
 
     def put(self, record: bytes, /) -> bool:
         if not self.is_full:
@@ -36,6 +47,9 @@ class ListRing:
 class BrokenRing:
     def put(self, _record: bytes, /) -> bool:
         raise ValueError("broken")
+
+    def add_hook_time(self, _duration_ns: int, /) -> None:
+        pass
 
 
 def build_steps(ring: ListRing | BrokenRing | NullRing) -> StepRecorder:
@@ -67,6 +81,18 @@ def test_after_a_dropped_record_the_whole_running_set_is_told_again() -> None:
     ring.is_full = False
     steps.record_scheduled(tokens, (), STATE, 7, 8)
     assert len(ring.records[-1]) > quiet
+
+
+def test_the_time_of_hooks_is_told_to_the_ring_in_pieces_and_never_twice() -> None:
+    ring = ListRing()
+    first, second = HookState("steps", ring), HookState("requests", ring)
+    first.note_call(TELL_EVERY_NS - 1)
+    assert ring.hook_ns == 0
+    first.note_call(5)
+    second.note_call(3 * TELL_EVERY_NS)
+    assert ring.hook_ns == first.total_ns + second.total_ns
+    first.note_call(1)
+    assert ring.hook_ns == first.total_ns + second.total_ns - 1
 
 
 def test_no_error_of_ours_reaches_the_engine() -> None:

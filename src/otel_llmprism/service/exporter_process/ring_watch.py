@@ -1,12 +1,12 @@
 # The rings of one run folder: new ones are found, all are drained, finished ones removed. What the
-# writers dropped is counted.
+# writers dropped and how long their hooks took is counted.
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 from otel_llmprism.native.ring import RingError, RingReader
 from otel_llmprism.pipeline.counters import Counters
-from otel_llmprism.semconv.metric import LOST
+from otel_llmprism.semconv.metric import HOOK_TIME, LOST
 
 _MAX_SLOTS = 1 << 16  # taken from one ring at a time: bounds what a drain copies
 _log = logging.getLogger("otel_llmprism")
@@ -18,6 +18,7 @@ class RingWatch:
         self._counters = counters
         self._readers: dict[int, RingReader] = {}
         self._dropped: dict[int, int] = {}
+        self._hook_ns: dict[int, int] = {}
         self._known: set[Path] = set()
         self._refused: set[Path] = set()
 
@@ -36,7 +37,7 @@ class RingWatch:
     def drain(self) -> Iterator[tuple[int, bytes]]:
         """Yield a source number and its published slots, for every ring that has some."""
         for source, reader in self._readers.items():
-            self._count_dropped(source, reader)
+            self._count_told(source, reader)
             slots = reader.drain(_MAX_SLOTS)
             if slots:
                 yield source, slots
@@ -45,7 +46,7 @@ class RingWatch:
         """Remove rings whose writer closed them or died, once they are empty."""
         for source, reader in list(self._readers.items()):
             if reader.is_finished() and reader.pending == 0:
-                self._count_dropped(source, reader)
+                self._count_told(source, reader)
                 reader.close(remove=True)
                 del self._readers[source]
 
@@ -64,11 +65,15 @@ class RingWatch:
             reader.close()
         self._readers.clear()
 
-    def _count_dropped(self, source: int, reader: RingReader) -> None:
+    def _count_told(self, source: int, reader: RingReader) -> None:
         dropped = reader.dropped
         if fresh := dropped - self._dropped.get(source, 0):
             self._dropped[source] = dropped
             self._counters.add(LOST, fresh, stage="ring", cause="full")
+        hook_ns, told_ns = reader.hook_time_ns, self._hook_ns.get(source, 0)
+        if hook_ns > told_ns:
+            self._hook_ns[source] = hook_ns
+            self._counters.add(HOOK_TIME, (hook_ns - told_ns) / 1e9)
 
     def _note_refused(self, path: Path, why: str) -> None:
         if path not in self._refused:
