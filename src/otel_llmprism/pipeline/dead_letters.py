@@ -70,6 +70,13 @@ class DeadLetters:
         else:
             count_loss(self._counters, "dead_letters", loss, signal, payload)
 
+    def keep(self, signal: Signal, payload: bytes, cause: str) -> bool:
+        """Keep a request whose loss the caller counts; False when it could not be kept. Never raises."""
+        if self._try_write(signal, payload, cause) is not None:
+            return False
+        self._counters.add(DEAD_LETTERS, signal=signal)
+        return True
+
     def close(self) -> None:
         """Finish the file of this run; a later letter begins another."""
         with self._lock:

@@ -3,6 +3,7 @@ STORE_SPANS = "llmprism.store.spans"
 STORE_DUPLICATES = "llmprism.store.duplicates"
 STORE_FORGOTTEN = "llmprism.store.forgotten"
 STORE_EVENTS = "llmprism.store.events"
+STORE_RETRIES = "llmprism.store.retries"
 STORE_USED_BYTES = "llmprism.store.used_bytes"
 
 UNITS = {
@@ -10,5 +11,6 @@ UNITS = {
     STORE_DUPLICATES: "{span}",
     STORE_FORGOTTEN: "{span}",
     STORE_EVENTS: "{event}",
+    STORE_RETRIES: "{attempt}",
     STORE_USED_BYTES: "By",
 }

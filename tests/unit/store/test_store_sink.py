@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from otel_llmprism.exporters.store.block_writer import BlockWriter
+from otel_llmprism.exporters.store.block_writer import BlockWriter, Written
 from otel_llmprism.exporters.store.catalog import StoreCatalog
 from otel_llmprism.exporters.store.config import StoreConfig
 from otel_llmprism.exporters.store.connection_pool import ConnectionPool
@@ -21,6 +22,7 @@ from otel_llmprism.exporters.store.stored import TraceQuery
 from otel_llmprism.model.signals import Signal
 from otel_llmprism.pipeline.batch import Batch
 from otel_llmprism.pipeline.counters import Counters
+from otel_llmprism.pipeline.dead_letters import DeadLetters, DeadLettersConfig, read_dead_letters
 from otel_llmprism.pipeline.receipt import Receipt
 
 Make = Callable[..., bytes]
@@ -92,6 +94,91 @@ def test_a_store_that_fails_is_counted_and_outlived(
     stop(sink)
     assert settled.count == 1
     assert counters.value("llmprism.lost", stage="store", cause="store_error") == 2
+
+
+class FlakyWrite:
+    """Stands in for BlockWriter.write_block: fails with an SQLite code so often, then writes."""
+
+    def __init__(self, code: int, failures: int) -> None:
+        self._code = code
+        self._failures = failures
+        self._write = BlockWriter.write_block
+        self.has_failed = threading.Event()
+
+    def build(self) -> Callable[..., Written]:
+        def write(writer: BlockWriter, *args: Any) -> Written:
+            if self._failures <= 0:
+                return self._write(writer, *args)
+            self._failures -= 1
+            self.has_failed.set()
+            error = sqlite3.OperationalError("not now")
+            error.sqlite_errorcode = self._code
+            raise error
+
+        return write
+
+
+@pytest.mark.parametrize(
+    "code",
+    [sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_SNAPSHOT, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR_FSYNC],
+)
+def test_a_write_that_fails_for_a_while_is_repeated_and_loses_nothing(
+    sink: StoreSink, counters: Counters, make_request: Make, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(BlockWriter, "write_block", FlakyWrite(code, failures=2).build())
+    done = threading.Event()
+    sink.send(Batch(Signal.TRACES, make_request({"span": 1}, {"span": 2}), Receipt(done.set), 0))
+    assert done.wait(30)
+    assert counters.value("llmprism.store.spans") == 2
+    assert counters.value("llmprism.store.retries") == 2
+    assert counters.value("llmprism.lost", stage="store", cause="store_error") == 0
+
+
+def test_what_a_locked_store_does_not_take_until_the_stop_is_left_to_the_log(
+    sink: StoreSink, counters: Counters, make_request: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flaky = FlakyWrite(sqlite3.SQLITE_BUSY, failures=10**9)
+    monkeypatch.setattr(BlockWriter, "write_block", flaky.build())
+    settled = Settled()
+    sink.send(settled.build(Signal.TRACES, make_request({"trace": 1})))
+    assert flaky.has_failed.wait(30)
+    sink.send(settled.build(Signal.TRACES, make_request({"trace": 2})))
+    stop(sink)
+    assert settled.count == 0
+    assert not [reading for reading in counters.read_all() if reading.name == "llmprism.lost"]
+
+
+def test_what_the_store_never_takes_is_kept_as_a_dead_letter_and_costs_only_itself(
+    store_config: StoreConfig,
+    counters: Counters,
+    make_request: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    write_block = BlockWriter.write_block
+    good, bad = make_request({"trace": 1}), make_request({"trace": 2, "name": "unlucky"})
+
+    def refuse_unlucky(writer: BlockWriter, payload: bytes, *args: Any) -> Written:
+        if b"unlucky" in payload:
+            raise ValueError("a defect")
+        return write_block(writer, payload, *args)
+
+    monkeypatch.setattr(BlockWriter, "write_block", refuse_unlucky)
+    letters = DeadLetters(DeadLettersConfig(tmp_path / "dead"), counters)
+    sink = StoreSink(store_config, counters, dead_letters=letters)
+    settled = Settled()
+    for payload in (good, bad):
+        sink.send(settled.build(Signal.TRACES, payload))  # queued before the start: one group
+    sink.start()
+    stop(sink)
+    letters.close()
+    (letter,) = read_dead_letters(tmp_path / "dead")
+    assert letter.payload == bad
+    assert letter.cause == "the store refused it: ValueError: a defect"
+    assert settled.count == 2
+    assert counters.value("llmprism.store.spans") == 1
+    assert counters.value("llmprism.lost", stage="store", cause="store_error") == 1
+    assert counters.value("llmprism.dead_letters", signal="traces") == 1
 
 
 def test_send_waits_while_the_queue_is_full(

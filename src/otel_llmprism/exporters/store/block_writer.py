@@ -42,9 +42,11 @@ class BlockWriter:
             # A block of duplicates only would hold bytes that no span points at.
             self._connection.execute("COMMIT" if written.spans else "ROLLBACK")
         except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            self._reload_counters()
+            try:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+            finally:
+                self._reload_counters()
             raise
         if not written.spans:
             self._reload_counters()

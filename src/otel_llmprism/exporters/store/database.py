@@ -14,6 +14,12 @@ LOCK_NAME = "spans.lock"
 DAMAGED_SUFFIX = ".damaged"
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 _DAMAGE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_TRANSIENT_CODES = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PROTOCOL,
+}
 _CHECK_TIME_S = 2.0  # a check that takes longer is given up: damage is then met when it is read
 _CACHE_KIB = 64 << 10  # the writer's page cache; above it random index pages cost file reads
 _READER_CACHE_KIB = 8 << 10
@@ -98,6 +104,11 @@ def is_out_of_room(error: sqlite3.Error) -> bool:
         sqlite3.SQLITE_IOERR_SHMSIZE,
         sqlite3.SQLITE_IOERR_TRUNCATE,
     }
+
+
+def is_transient(error: sqlite3.Error) -> bool:
+    """Tell whether the same write may well succeed later (the file is locked, the disk failed)."""
+    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _TRANSIENT_CODES
 
 
 def move_aside(path: Path) -> Path:

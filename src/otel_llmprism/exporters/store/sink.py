@@ -5,52 +5,54 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from otel_llmprism.exporters.store.config import StoreConfig
-from otel_llmprism.exporters.store.event_rows import read_events
+from otel_llmprism.exporters.store.group_writer import DeadLetterBox, GroupWriter
 from otel_llmprism.exporters.store.latest_metrics import LatestMetrics
 from otel_llmprism.exporters.store.scan_columns import SpanColumns
 from otel_llmprism.exporters.store.searchable import RESOURCE_KEYS, choose_indexed_keys
-from otel_llmprism.exporters.store.store import SpanStore, StoreFullError
-from otel_llmprism.model.signals import Signal
-from otel_llmprism.native.otlp import MalformedRequestError
+from otel_llmprism.exporters.store.store import SpanStore
 from otel_llmprism.pipeline.batch import Batch
 from otel_llmprism.pipeline.counters import Counters
-from otel_llmprism.pipeline.loss import count_loss
-from otel_llmprism.semconv.store import (
-    STORE_DUPLICATES,
-    STORE_EVENTS,
-    STORE_FORGOTTEN,
-    STORE_SPANS,
-    STORE_USED_BYTES,
-)
+from otel_llmprism.pipeline.log_pace import LogPace
+from otel_llmprism.semconv.store import STORE_FORGOTTEN, STORE_USED_BYTES
 
 _logger = logging.getLogger(__name__)
 
 
 _IDLE_S = 1.0  # retention by age is looked after this often when nothing comes in
-_SAY_AGAIN_S = 60.0
 
 
 class StoreSink:
     """Implements pipeline.ports.Sink over one SpanStore."""
 
     def __init__(
-        self, config: StoreConfig, counters: Counters, read_time_ns: Callable[[], int] = time.time_ns
+        self,
+        config: StoreConfig,
+        counters: Counters,
+        read_time_ns: Callable[[], int] = time.time_ns,
+        dead_letters: DeadLetterBox | None = None,
     ) -> None:
         self.latest_metrics = LatestMetrics()
         self._config = config
         self._counters = counters
         self._read_time_ns = read_time_ns
         keys = choose_indexed_keys(config.index_attributes, with_content=config.index_content)
-        self._columns = SpanColumns(keys, RESOURCE_KEYS)
+        self._pace = LogPace(time.monotonic_ns)
+        self._writer = GroupWriter(
+            SpanColumns(keys, RESOURCE_KEYS),
+            latest_metrics=self.latest_metrics,
+            counters=counters,
+            dead_letters=dead_letters,
+            wait=self._wait_unless_stopping,
+            pace=self._pace,
+        )
         self._waiting: deque[Batch] = deque()
         self._waiting_bytes = 0
         self._changed = threading.Condition()
         self._stop_by_ns: int | None = None
         self._thread: threading.Thread | None = None
-        self._last_said: dict[str, float] = {}
 
     def start(self) -> None:
         """Open the store; raises when its folder is in use, too new, or cannot be written."""
@@ -81,8 +83,8 @@ class StoreSink:
     def _run(self, store: SpanStore) -> None:
         try:
             while (group := self._take_group()) is not None:
-                if group:
-                    self._write_group(store, group)
+                if group and not self._writer.write(store, group):
+                    break  # told to stop while the store takes nothing: the log has the rest
                 self._forget_due(store)
         finally:
             store.close()
@@ -109,38 +111,9 @@ class StoreSink:
             self._changed.notify_all()
             return group
 
-    def _write_group(self, store: SpanStore, group: Sequence[Batch]) -> None:
-        payload = b"".join(batch.payload for batch in group)
-        try:
-            if group[0].signal is Signal.METRICS:
-                for batch in group:
-                    self.latest_metrics.note_request(batch.payload)
-            else:
-                self._write_payload(store, group[0].signal, payload)
-        except MalformedRequestError as error:
-            if len(group) > 1:  # find the bad one; the others are stored
-                for batch in group:
-                    self._write_group(store, [batch])
-                return
-            self._count_loss("malformed", group[0].signal, payload, error)
-        except StoreFullError as error:
-            self._count_loss("disk_full", group[0].signal, payload, error)
-        except Exception as error:  # noqa: BLE001 - the pipeline must outlive a defect of ours; its cost is counted
-            self._count_loss("store_error", group[0].signal, payload, error)
-        for batch in group:
-            batch.receipt.settle()
-
-    def _write_payload(self, store: SpanStore, signal: Signal, payload: bytes) -> None:
-        if signal is Signal.TRACES:
-            rows = self._columns.read_rows(payload)
-            if len(rows):
-                written = store.write_spans(payload, rows)
-                self._counters.add(STORE_SPANS, written.spans)
-                self._counters.add(STORE_DUPLICATES, written.duplicates)
-        else:
-            events = read_events(payload)
-            if events:
-                self._counters.add(STORE_EVENTS, store.write_events(events))
+    def _wait_unless_stopping(self, delay_s: float) -> bool:
+        with self._changed:
+            return not self._changed.wait_for(lambda: self._stop_by_ns is not None, delay_s)
 
     def _forget_due(self, store: SpanStore) -> None:
         try:
@@ -148,15 +121,5 @@ class StoreSink:
             self._counters.add(STORE_FORGOTTEN, forgotten.spans)
             self._counters.set(STORE_USED_BYTES, store.measure_used())
         except (sqlite3.Error, OSError) as error:
-            self._say("retention", f"the store could not forget old spans: {error}", error)
-
-    def _count_loss(self, cause: str, signal: Signal, payload: bytes, error: Exception) -> None:
-        count_loss(self._counters, "store", cause, signal, payload)
-        self._say(cause, f"the store lost records ({cause}): {error}", error)
-
-    def _say(self, cause: str, text: str, error: Exception) -> None:
-        # Once a minute and cause: a disk that stays full must not fill the log as well.
-        now = time.monotonic()
-        if now - self._last_said.get(cause, -_SAY_AGAIN_S) >= _SAY_AGAIN_S:
-            self._last_said[cause] = now
-            _logger.error("%s", text, exc_info=error if cause == "store_error" else None)
+            if self._pace.is_due("retention"):
+                _logger.error("the store could not forget old spans: %s", error)  # noqa: TRY400 - the text says all

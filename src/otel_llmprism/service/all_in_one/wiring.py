@@ -35,7 +35,7 @@ def build_up(settings: UpSettings, environment: Mapping[str, str]) -> UpParts:
     config, counters = settings.config, Counters()
     feed = build_ingress(to_ingress_config(config.service), counters)
     dead_letters = DeadLetters(to_dead_letters_config(config.service), counters)
-    store = StoreSink(settings.build_store_config(), counters)
+    store = StoreSink(settings.build_store_config(), counters, dead_letters=dead_letters)
     lanes: list[Lane] = []
     if settings.has_export:
         further = build_sink(config.exporters, environment, dead_letters, counters)
