@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 REQUEST_TRACE, STEP_TRACE = "a1" * 16, "b2" * 16
 REQUEST_SPAN, DECODE_SPAN, STEP_SPAN, RANK_SPAN = "01" * 8, "02" * 8, "03" * 8, "04" * 8
@@ -23,6 +23,10 @@ CHROMIUM_FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
+
+
+# How long to wait says nothing about what is right; a crowded machine needs long.
+expect.set_options(timeout=30_000)
 
 
 def build_span(trace: str, span: str, parent: str, name: str, **more: Any) -> dict[str, Any]:

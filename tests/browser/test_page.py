@@ -79,7 +79,11 @@ def test_slash_goes_to_a_trace_by_its_id_from_anywhere(page: Page) -> None:
     page.keyboard.press("/")
     page.keyboard.type("nonsense\n")
     expect(page.get_by_role("alert")).to_contain_text("32 hex digits")
+    for _ in range(2):  # the view reads anew; the second answer follows what the first one changed
+        page.wait_for_event("response", lambda answer: answer.url.endswith("/live"))
+    expect(page.get_by_role("alert")).to_be_visible()
     page.get_by_label("Trace id").fill(STEP_TRACE)
+    expect(page.get_by_role("alert")).to_be_hidden()
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(f"/trace/{STEP_TRACE}"))
 

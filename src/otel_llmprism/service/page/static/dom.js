@@ -18,14 +18,17 @@ export function fill(element, ...children) {
   element.replaceChildren(...children.flat().filter((child) => child !== undefined && child !== null));
 }
 
-export function showProblem(error) {
+export function showProblem(error, from = "view") {
   const place = byId("problem");
   place.textContent = error.message;
+  place.dataset.from = from;
   place.hidden = false;
 }
 
-export function clearProblem() {
-  byId("problem").hidden = true;
+// Each clears its own only: what the view reads again must not take away what the header said.
+export function clearProblem(from = "view") {
+  const place = byId("problem");
+  if (place.dataset.from === from) place.hidden = true;
 }
 
 // The box at the top right goes to a trace by its id; "/" brings the cursor there from anywhere.
@@ -35,8 +38,9 @@ export function wireHeader() {
     event.preventDefault();
     const id = box.value.trim().toLowerCase();
     if (/^[0-9a-f]{32}$/.test(id)) location.assign(`/trace/${id}`);
-    else showProblem(new Error("A trace id is 32 hex digits."));
+    else showProblem(new Error("A trace id is 32 hex digits."), "header");
   });
+  box.addEventListener("input", () => clearProblem("header"));
   document.addEventListener("keydown", (event) => {
     if (event.key === "/" && !/^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName)) {
       event.preventDefault();
