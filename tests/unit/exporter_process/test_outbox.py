@@ -19,11 +19,14 @@ class ScriptedClient:
         self.answers: dict[Signal, SendResult] = {}
         self.gates: dict[Signal, threading.Event] = {}
         self.sent: list[tuple[Signal, bytes]] = []
+        self.failing: dict[bytes, Exception] = {}
         self.is_closed = False
 
     def send(self, signal: Signal, payload: bytes, _timeout_s: float | None = None) -> SendResult:
         if signal in self.gates:
             self.gates[signal].wait(30)
+        if payload in self.failing:
+            raise self.failing[payload]
         self.sent.append((signal, payload))
         return self.answers.get(signal, DELIVERED)
 
@@ -85,6 +88,18 @@ def test_a_service_that_is_not_there_is_told_once_counted_and_left_alone(
     assert len(client.sent) == 1
     assert counters.value(LOST, stage="send", cause="refused") == 10
     assert caplog.text.count("the ledger stays on disk") == 1
+
+
+def test_an_unexpected_error_costs_one_parcel_and_not_its_signal(caplog: pytest.LogCaptureFixture) -> None:
+    client, counters = ScriptedClient(), Counters()
+    client.failing = {b"odd": RuntimeError("what no client should raise")}
+    outbox = Outbox(client, counters, 1 << 20)
+    for payload in (b"first", b"odd", b"last"):
+        outbox.put(Parcel(Signal.TRACES, payload, 3))
+    close(outbox)
+    assert [payload for _, payload in client.sent] == [b"first", b"last"]
+    assert counters.value(LOST, stage="send", cause="error") == 3
+    assert "sending traces failed: RuntimeError: what no client should raise" in caplog.text
 
 
 def test_partial_success_counts_the_rejected_and_is_not_sent_again() -> None:

@@ -84,7 +84,11 @@ class _Lane:
                 if not self._queue:
                     return
                 parcel = self._queue[0]
-            self._deliver(parcel)
+            try:
+                self._deliver(parcel)
+            except Exception as error:  # noqa: BLE001  a thread that ends would lose all that comes after
+                self._lose(parcel, "error")
+                self._tell(f"sending {self._signal} failed: {type(error).__name__}: {error}")
             with self._changed:
                 if self._queue:  # else closed meanwhile, and what was left is counted
                     self._bytes -= len(self._queue.popleft().payload)
