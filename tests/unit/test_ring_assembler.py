@@ -137,6 +137,32 @@ def test_step_waits_for_ranks_until_the_grace_is_over_and_late_ones_are_counted(
     assert counters.value("llmprism.lost", stage="ring", cause="late_part") == 1
 
 
+def test_ranks_of_steps_that_no_scheduler_tells_of_are_let_go_and_counted() -> None:
+    counters = Counters()
+    assembler = RingAssembler(counters, RingAssemblerConfig(expected_ranks=1, grace_ns=50))
+    for number in range(20):
+        assembler.consume(records.pack_step_rank(number, 0, 100, 101))
+        assert assembler.take(100 * number) is None
+    # Looked at every 10 graces: at 1500 those that were there at 1000.
+    assert counters.value("llmprism.lost", stage="ring", cause="unmatched_rank") == 11
+    assembler.consume(schedule(19, 1950) + finish(19, 1990))
+    tables = assembler.take(2000)
+    assert tables is not None
+    assert tables.ranks.end_ns.tolist() == [101]
+    assert counters.value("llmprism.lost", stage="ring", cause="unmatched_rank") == 19
+
+
+def test_rank_that_waits_for_its_step_is_kept_however_long_the_step_waits() -> None:
+    assembler = RingAssembler(Counters(), RingAssemblerConfig(expected_ranks=1, grace_ns=50))
+    assembler.consume(schedule(0, 100) + records.pack_step_rank(0, 0, 100, 101))
+    for now_ns in range(0, 5000, 100):
+        assert assembler.take(now_ns) is None
+    assembler.consume(finish(0, 5000))
+    tables = assembler.take(5000)
+    assert tables is not None
+    assert tables.steps.flags.tolist() == [MEMBERS_COMPLETE]
+
+
 def test_lost_result_is_given_up_when_a_later_step_is_old() -> None:
     counters = Counters()
     assembler = RingAssembler(counters, RingAssemblerConfig(expected_ranks=0, grace_ns=50))

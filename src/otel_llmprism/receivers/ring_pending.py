@@ -1,5 +1,6 @@
 # Parts of steps that wait between a drain and a chunk until their step is whole or its time is up.
-# Bounded by the grace for missing parts: no part outlives the first whole step after its own.
+# Bounded by the grace for missing parts: no part outlives the first whole step after its own, and ranks
+# of steps that no scheduler tells of (it runs on another node) go after a few graces.
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from otel_llmprism.receivers.ring_slots import DTYPES, Rows, SlotGroups
 # Worst bytes of a row on the wire; what a chunk takes stays well below its 1 MiB.
 _STEP_BYTES, _RANK_BYTES, _MEMBER_BYTES = 140, 40, 28
 _STEPS_BUDGET_BYTES = 400_000
+_GRACES_WITHOUT_STEP = 10  # a step may be told of well after its fastest ranks
 
 _MEMBER_DTYPE = np.dtype([("step", "<u8"), ("handle", "<u8"), ("slot", "<u4"), ("word", "<u4")])
 Bools = npt.NDArray[np.bool_]
@@ -42,6 +44,8 @@ class PendingSteps:
         self._outputs: Rows = np.zeros(0, DTYPES[Kind.STEP_OUTPUT])
         self._ranks: Rows = np.zeros(0, DTYPES[Kind.STEP_RANK])
         self._members: Rows = np.zeros(0, _MEMBER_DTYPE)
+        self._looked_ns = 0  # when ranks without a step were looked at last,
+        self._looked_step = -1  # and the highest step among them
 
     def add(self, groups: SlotGroups) -> None:
         ranks = groups.rows[Kind.STEP_RANK]
@@ -76,6 +80,7 @@ class PendingSteps:
             flags=flags[:count],
         )
         self._release(ready, is_final=is_final)
+        self._drop_ranks_without_step(now_ns)
         return ready
 
     def _count_expected(self) -> int:
@@ -114,6 +119,17 @@ class PendingSteps:
         self._count("unmatched_rank", int(np.sum(gone_ranks & ~np.isin(self._ranks["step"], known))))
         self._outputs, self._ranks = self._outputs[~gone_outputs], self._ranks[~gone_ranks]
         self._members = self._members[self._members["step"] > done]
+
+    def _drop_ranks_without_step(self, now_ns: int) -> None:
+        if now_ns - self._looked_ns < _GRACES_WITHOUT_STEP * self._grace_ns:
+            return
+        is_alone = ~np.isin(self._ranks["step"], self._scheduled["step"])
+        # By when they were seen, not by their own times: an exporter that starts late reads old records.
+        is_gone = is_alone & (self._ranks["step"] <= self._looked_step)
+        self._count("unmatched_rank", int(is_gone.sum()))
+        self._looked_ns = now_ns
+        self._looked_step = int(self._ranks["step"][is_alone].max(initial=0)) if is_alone.any() else -1
+        self._ranks = self._ranks[~is_gone]
 
     def _merge(self, waiting: Rows, fresh: Rows) -> Rows:
         is_late = fresh["step"].astype(np.int64) <= self._done_step
