@@ -18,6 +18,7 @@ from otel_llmprism.exporters.store.connection_pool import ConnectionPool
 from otel_llmprism.exporters.store.database import StoreUnusableError
 from otel_llmprism.exporters.store.reader import StoreReader
 from otel_llmprism.exporters.store.sink import StoreSink
+from otel_llmprism.exporters.store.store import SpanStore
 from otel_llmprism.exporters.store.stored import TraceQuery
 from otel_llmprism.model.signals import Signal
 from otel_llmprism.pipeline.batch import Batch
@@ -179,6 +180,42 @@ def test_what_the_store_never_takes_is_kept_as_a_dead_letter_and_costs_only_itse
     assert counters.value("llmprism.store.spans") == 1
     assert counters.value("llmprism.lost", stage="store", cause="store_error") == 1
     assert counters.value("llmprism.dead_letters", signal="traces") == 1
+
+
+def test_retention_that_fails_is_counted_and_outlived_and_said_once_a_minute(
+    sink: StoreSink,
+    counters: Counters,
+    make_request: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(_store: SpanStore) -> None:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(SpanStore, "forget_due", fail)
+    for trace in range(1, 4):
+        done = threading.Event()
+        sink.send(Batch(Signal.TRACES, make_request({"trace": trace}), Receipt(done.set), 0))
+        assert done.wait(30), "the writer thread ended"
+    stop(sink)
+    assert counters.value("llmprism.store.spans") == 3
+    assert counters.value("llmprism.pipeline.errors", part="store_retention") >= 3
+    assert caplog.text.count("the store could not forget old spans") == 1
+
+
+def test_a_log_that_fails_to_free_an_entry_does_not_end_the_writer(
+    sink: StoreSink, counters: Counters, make_request: Make
+) -> None:
+    def fail() -> None:
+        raise OSError("no such file")
+
+    settled = Settled()
+    sink.send(Batch(Signal.TRACES, make_request({"trace": 1}), Receipt(fail), 0))
+    sink.send(settled.build(Signal.TRACES, make_request({"trace": 2})))
+    stop(sink)
+    assert settled.count == 1
+    assert counters.value("llmprism.store.spans") == 2
+    assert counters.value("llmprism.pipeline.errors", part="store_settle") == 1
 
 
 def test_send_waits_while_the_queue_is_full(

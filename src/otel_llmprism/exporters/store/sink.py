@@ -1,7 +1,6 @@
 # The store as the pipeline sees it: batches in, receipts settled after the commit (or after a counted
 # loss). One writer thread; waiting batches are bounded in bytes, and send() blocks at the bound.
 import logging
-import sqlite3
 import threading
 import time
 from collections import deque
@@ -16,6 +15,7 @@ from otel_llmprism.exporters.store.store import SpanStore
 from otel_llmprism.pipeline.batch import Batch
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.log_pace import LogPace
+from otel_llmprism.semconv.pipeline import PIPELINE_ERRORS
 from otel_llmprism.semconv.store import STORE_FORGOTTEN, STORE_USED_BYTES
 
 _logger = logging.getLogger(__name__)
@@ -120,6 +120,7 @@ class StoreSink:
             forgotten = store.forget_due()
             self._counters.add(STORE_FORGOTTEN, forgotten.spans)
             self._counters.set(STORE_USED_BYTES, store.measure_used())
-        except (sqlite3.Error, OSError) as error:
+        except Exception:  # without this thread the whole pipeline waits
+            self._counters.add(PIPELINE_ERRORS, part="store_retention")
             if self._pace.is_due("retention"):
-                _logger.error("the store could not forget old spans: %s", error)  # noqa: TRY400 - the text says all
+                _logger.exception("the store could not forget old spans")
