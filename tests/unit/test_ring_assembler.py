@@ -223,6 +223,20 @@ def test_record_split_between_two_drains_is_put_together() -> None:
         assert counters.read_all() == []
 
 
+def test_head_that_announces_slots_which_do_not_follow_holds_nothing_up_and_is_counted() -> None:
+    counters = Counters()
+    assembler = RingAssembler(counters, NO_GRACE)
+    head = bytearray(schedule(0, 100))
+    head[82:84] = b"\xff\xff"  # member_count
+    assembler.consume(bytes(head))
+    assert assembler.take(0) is None
+    assembler.consume(finish(0, 200))
+    tables = assembler.take(0)
+    assert tables is not None
+    assert tables.steps.cycle_ns.tolist() == [100]
+    assert counters.value("llmprism.lost", stage="ring", cause="malformed_record") == 1
+
+
 def test_ids_of_every_length_are_read_back() -> None:
     pairs = [
         ("short", ""),

@@ -56,6 +56,7 @@ class RingAssembler:
         """Take what was drained from ring `source`; returns the HOOK_OFF rows, which are no ledger's."""
         groups = self._splitter.split(slots, source)
         self._count("unknown_record", groups.unknown_count)
+        self._count("malformed_record", groups.malformed_count)
         self._steps.add(groups)
         self._requests.add(groups)
         return groups.rows[Kind.HOOK_OFF]

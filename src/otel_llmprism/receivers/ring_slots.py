@@ -29,6 +29,7 @@ class SlotGroups:
     arrivals: ArrivalTable
     text: U8
     unknown_count: int
+    malformed_count: int  # records that announce slots which do not follow
 
 
 class SlotSplitter:
@@ -41,30 +42,40 @@ class SlotSplitter:
         """Group one drain of ring `source`."""
         raw = np.frombuffer(self._waiting.pop(source, b"") + slots, dtype=np.uint8).reshape(-1, SLOT_BYTES)
         kinds = raw[:, :2].copy().view("<u2").ravel()
-        whole = _count_whole(raw, kinds)
+        whole, malformed = _count_whole(raw, kinds)
         if whole < len(raw):
             self._waiting[source] = raw[whole:].tobytes()
             raw, kinds = raw[:whole], kinds[:whole]
         rows = {kind: raw[kinds == kind].view(dtype).ravel() for kind, dtype in DTYPES.items()}
         arrivals, text = _read_arrivals(rows, kinds)
         unknown = len(raw) - sum(len(own) for own in rows.values())
-        return SlotGroups(rows, _spread_members(rows[Kind.STEP_MEMBERS]), arrivals, text, unknown)
+        members = _spread_members(rows[Kind.STEP_MEMBERS])
+        return SlotGroups(rows, members, arrivals, text, unknown, malformed)
 
 
-def _count_whole(raw: npt.NDArray[np.uint8], kinds: npt.NDArray[np.uint16]) -> int:
-    """Return how many slots belong to complete records; only the last record can lack slots."""
+def _count_whole(raw: npt.NDArray[np.uint8], kinds: npt.NDArray[np.uint16]) -> tuple[int, int]:
+    """Return how many slots belong to complete records, and how many records are malformed.
+
+    Only the last record can lack slots.
+    """
     heads = np.flatnonzero((kinds == Kind.STEP_SCHEDULED) | (kinds == Kind.REQUEST_ARRIVED))
     if not len(heads):
-        return len(raw)
+        return len(raw), 0
     last = int(heads[-1])
     kind = Kind(int(kinds[last]))
     head = raw[last].view(DTYPES[kind])[0]
     if kind is Kind.STEP_SCHEDULED:
-        more = -(-int(head["member_count"]) // MEMBERS_PER_SLOT)
+        more, wanted = -(-int(head["member_count"]) // MEMBERS_PER_SLOT), Kind.STEP_MEMBERS
     else:
         own, external = int(head["request_id_bytes"]), int(head["external_id_bytes"])
         more = (own > INLINE_ID_BYTES) + (external > 0) + (external > TEXT_BYTES)
-    return last if last + 1 + more > len(raw) else len(raw)
+        wanted = Kind.REQUEST_TEXT
+    if last + 1 + more <= len(raw):
+        return len(raw), 0
+    # A record's slots lie together, so whatever else follows shows that its head is damaged. What waits is
+    # then at most the slots that a head can announce: 1.2 MiB for a step's 16 bits of members.
+    is_malformed = bool((kinds[last + 1 :] != wanted).any())
+    return (len(raw), 1) if is_malformed else (last, 0)
 
 
 def _spread_members(slots: Rows) -> Rows:
