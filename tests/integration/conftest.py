@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,26 +39,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def programs(tmp_path: Path) -> Iterator[Programs]:
     with Programs(tmp_path) as started:
         yield started
-
-
-@pytest.fixture
-def mount_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Return a function that mounts a tmpfs with the given options; skips where we may not mount."""
-    mounted: list[Path] = []
-
-    def mount(options: str) -> Path:
-        folder = tmp_path / f"disk-{len(mounted)}"
-        folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-        if made.returncode:
-            pytest.skip(f"no right to mount a tmpfs ({made.stderr.strip()}): real disk faults not tested")
-        mounted.append(folder)
-        return folder
-
-    yield mount
-    for folder in mounted:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.fixture(scope="session")
