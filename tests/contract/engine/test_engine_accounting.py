@@ -152,6 +152,10 @@ def test_unsampled_requests_are_in_ledger_and_metrics_only(start_engine: Any) ->
     (duration,) = case.list_metrics()["gen_ai.server.request.duration"].histogram.data_points
     assert duration.count == 20
     assert not duration.exemplars
+    hook_time = case.list_metrics()["llmprism.hook.time"]
+    (point,) = hook_time.sum.data_points
+    assert (hook_time.unit, hook_time.sum.is_monotonic) == ("s", True)
+    assert 0 < point.as_double < 10
 
 
 def read_attributes(holder: Any) -> dict[str, Any]:
