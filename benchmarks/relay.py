@@ -165,7 +165,7 @@ def format_footer(options: argparse.Namespace) -> str:
     today = dt.datetime.now(dt.UTC).date().isoformat()
     return (
         f"Machine: {read_machine()}.\nVersions: {read_versions()}.\n"
-        f"Command: `make bench-relay` ({today}), on a machine that did nothing else."
+        f"Command: `make bench-relay` ({today}); what else ran was not recorded."
     )
 
 
