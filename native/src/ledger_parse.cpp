@@ -9,7 +9,9 @@ namespace {
 Status check_header(const ChunkHeader& header, size_t size) {
   if (std::memcmp(header.magic, "LLPL", 4) != 0) return kForeign;
   if (header.version > kVersion || (header.version == kVersion && header.revision > kRevision)) return kNewer;
-  if (header.version < kVersion || header.revision + 1 < kRevision) return kTooOld;
+  const bool is_current = header.version == kVersion && header.revision == kRevision;
+  const bool is_before = header.version == kVersionBefore && header.revision == kRevisionBefore;
+  if (!is_current && !is_before) return kTooOld;
   if (header.total_bytes > size) return kTruncated;
   if (header.total_bytes < size) return kTrailingBytes;
   return kOk;
@@ -63,7 +65,7 @@ Status parse_chunk(const uint8_t* data, size_t size, const Schema& schema, Chunk
   const Status status = check_header(header, size);
   if (status != kOk) return status;
 
-  // A chunk of the revision before may know fewer tables; one with more is newer and was refused.
+  // A chunk of the format before may know fewer tables; one with more is newer and was refused.
   if (header.table_count > schema.table_count) return kBadColumn;
   const uint8_t* at = data + sizeof header;
   const uint8_t* const end = data + size;

@@ -13,8 +13,10 @@ inline bool read_attribute(Request& request, const uint8_t* pos, const Field& fi
                            const KeyTable& keys, ValueCell* cells) {
   if (request.is_checked && keys.may_skip(field)) return true;
   KeyValue pair;
-  if (!has_depth(request, depth, pos)) return false;
-  if (!read_key_value(request, field.at, field.stop, depth - 1, pair)) return false;
+  if (!read_plain_pair(request, field, pair)) {
+    if (!has_depth(request, depth, pos)) return false;
+    if (!read_key_value(request, field.at, field.stop, depth - 1, pair)) return false;
+  }
   keys.note(cells, pair);
   return true;
 }

@@ -81,4 +81,40 @@ inline bool read_key_value(Request& request, const uint8_t* pos, const uint8_t* 
   return true;
 }
 
+// The attribute that nearly all are: a key, then a scalar, lengths below 128, plain ASCII. Half the time of the
+// loops above, which see whatever this does not; nothing is said of an attribute for which it returns false.
+inline bool read_plain_pair(Request& request, const Field& attribute, KeyValue& pair) {
+  const uint8_t* at = attribute.at;
+  const uint8_t* stop = attribute.stop;
+  if (stop - at < 6 || at[0] != 0x0A || at[1] >= 0x80) return false;
+  const uint8_t* value = at + 2 + at[1];
+  if (stop - value < 4 || value[0] != 0x12 || value[1] >= 0x80 || value + 2 + value[1] != stop) return false;
+  pair.key = at + 2;
+  pair.key_size = at[1];
+  Field scalar{value[2], 0, value + 3, stop};
+  switch (scalar.tag) {
+    case 0x0A:
+      if (value + 4 + value[3] != stop || !is_ascii(at, static_cast<uint64_t>(stop - at))) return false;
+      scalar.at = value + 4;
+      note_scalar(request, pair.value, scalar, 0);
+      return true;
+    case 0x10:
+    case 0x18:
+      if (stop[-1] >= 0x80 || stop - scalar.at > 8) return false;
+      for (const uint8_t* digit = stop; digit-- > scalar.at;) {
+        if (digit + 1 != stop && *digit < 0x80) return false;  // two fields, not one number
+        scalar.number = scalar.number << 7 | (*digit & 0x7F);
+      }
+      note_scalar(request, pair.value, scalar, scalar.tag == 0x10 ? scalar.number != 0 : scalar.number);
+      break;
+    case 0x21:
+      if (stop - scalar.at != 8) return false;
+      note_scalar(request, pair.value, scalar, load<uint64_t>(scalar.at));
+      break;
+    default:
+      return false;
+  }
+  return is_ascii(pair.key, pair.key_size);
+}
+
 }  // namespace llmprism::otlp

@@ -1,21 +1,24 @@
-# Makes ledger-0.1.bin (one small chunk) and ledger-0.0.bin: the same chunk as the synthetic format before
-# would have written it, without lanes, gaps, pauses and tables of host samples. Run, then read the diff:
+# Makes ledger-1.0.bin: one small chunk. ledger-0.1.bin and ledger-0.0.bin are what the formats before wrote
+# of the same engine, without collectives and phases; nothing makes them anew. Run, then read the diff:
 #   .venv/bin/python tests/golden/make_ledger_goldens.py
-import struct
 from pathlib import Path
 
 from otel_llmprism.exporters.ledger_chunks import encode_chunk
 from otel_llmprism.native import ledger_layout as layout
 from otel_llmprism.native import ring_records as records
-from otel_llmprism.native.ledger_schema import COLUMNS, Table
 from otel_llmprism.native.ring import RunningSet
-from otel_llmprism.native.ring_records import Finish, RequestEvent, StepKind, derive_request_handle
+from otel_llmprism.native.ring_records import (
+    CollectiveOp,
+    Finish,
+    RequestEvent,
+    StepKind,
+    derive_request_handle,
+)
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.receivers.ring import RingAssembler, RingAssemblerConfig
 
 HERE = Path(__file__).parent
-NEW_COLUMNS = {"steps.gap_ns", "steps.lane"}
-OLD_TABLES = Table.PAUSES
+GROUP = records.derive_group_hash("tp", (0, 1))
 
 
 def build_chunk() -> bytes:
@@ -43,6 +46,28 @@ def build_chunk() -> bytes:
         slots += [
             records.pack_step_rank(step, rank, start + 5, start + 60 + rank, 50, tp=rank) for rank in (0, 1)
         ]
+        slots += [
+            records.pack_collective(
+                1,
+                rank,
+                GROUP,
+                seq,
+                CollectiveOp.ALL_REDUCE,
+                4096,
+                start + 10 * seq,
+                start + 10 * seq + 4 + rank,
+            )
+            for rank in (0, 1)
+            for seq in (0, 1)
+            if step == 1
+        ]
+        if step == 2:
+            slots.append(
+                records.pack_collective(
+                    2, 0, GROUP, 0, CollectiveOp.SEND, 8, records.UNKNOWN_NS, records.UNKNOWN_NS, 17
+                )
+            )
+            slots.append(records.pack_step_phases(2, 0, 7, 20, 25, 5, records.UNKNOWN_NS, 4))
         slots.append(records.pack_step_output(step, start + 70, 60, records.UNKNOWN_NS, 3, gap_ns=5))
     ended = derive_request_handle("chat-a")
     slots.append(records.pack_request_ended(ended, 1180, 5, 2, 0, 2, 0, Finish.STOP))
@@ -54,30 +79,5 @@ def build_chunk() -> bytes:
     return encode_chunk(tables, layout.ChunkAnchor(0, 2, 1_000, 1_700_000_000_000_000_000))
 
 
-def write_as_format_before(chunk: bytes) -> bytes:
-    """Return the chunk without what format 0.1 added, marked 0.0."""
-    rows = struct.unpack_from(f"<{len(Table)}I", chunk, layout.CHUNK_HEADER.size)
-    at = layout.CHUNK_HEADER.size + 4 * len(rows)
-    by_id = {column.id: column for column in COLUMNS}
-    kept = []
-    while at < len(chunk):
-        column = by_id[layout.COLUMN_HEADER.unpack_from(chunk, at)[0]]
-        end = (
-            at
-            + layout.COLUMN_HEADER.size
-            + layout.COLUMN_HEADER.unpack_from(chunk, at)[2] * rows[column.table]
-        )
-        if column.key not in NEW_COLUMNS and column.table < OLD_TABLES:
-            kept.append(chunk[at:end])
-        at = end
-    body = struct.pack(f"<{OLD_TABLES}I", *rows[:OLD_TABLES]) + b"".join(kept)
-    header = list(layout.CHUNK_HEADER.unpack_from(chunk))
-    header[2:5] = [0, int(OLD_TABLES), len(kept)]
-    header[6] = layout.CHUNK_HEADER.size + len(body)
-    return layout.CHUNK_HEADER.pack(*header) + body
-
-
 if __name__ == "__main__":
-    current = build_chunk()
-    (HERE / "ledger-0.1.bin").write_bytes(current)
-    (HERE / "ledger-0.0.bin").write_bytes(write_as_format_before(current))
+    (HERE / "ledger-1.0.bin").write_bytes(build_chunk())

@@ -6,6 +6,7 @@ import stat
 import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_header_is_laid_out_byte_for_byte(tmp_path: Path) -> None:
     writer = RingWriter.create(path, slots=8, clock=lambda: (111, 222))
     writer.put(make_slot(1))
     raw = path.read_bytes()
-    assert raw[:24] == b"LLMPRING" + struct.pack("<HHIII", 0, 2, 256, 128, 8)
+    assert raw[:24] == b"LLMPRING" + struct.pack("<HHIII", 1, 0, 256, 128, 8)
     assert struct.unpack_from("<I", raw, 24)[0] == os.getpid()
     assert struct.unpack_from("<QQ", raw, 40) == (111, 222)
     assert struct.unpack_from("<QQQQ", raw, 64) == (1, 0, 0, 0)
@@ -208,6 +209,61 @@ def test_forked_child_writes_nothing_into_its_parents_ring(tmp_path: Path) -> No
     reader.close()
 
 
+def test_forked_child_records_into_a_ring_of_its_own(tmp_path: Path) -> None:
+    inherited = RingWriter.create(tmp_path / "parent.ring", slots=8)
+    child = os.fork()
+    if child == 0:
+        own = RingWriter.create(tmp_path / "child.ring", slots=8)
+        grandchild = os.fork()
+        if grandchild == 0:
+            os._exit(int(own.put(make_slot(1)) or inherited.put(make_slot(1))))
+        is_silent = os.waitpid(grandchild, 0)[1] == 0
+        wrote = own.put(make_slot(7)) and not inherited.put(make_slot(7))
+        own.close()
+        os._exit(0 if is_silent and wrote else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    reader = RingReader.open(tmp_path / "child.ring")
+    assert read_numbers(reader.drain(10)) == [7]
+    reader.close()
+    inherited.close()
+
+
+def test_a_record_that_a_fork_interrupts_publishes_nothing_in_the_child(tmp_path: Path) -> None:
+    writer = RingWriter.create(tmp_path / "a.ring", slots=8)
+    reader = RingReader.open(writer.path)
+    child = os.fork()  # as in a signal handler: the record under way goes on in both
+    if child == 0:
+        writer._words[layout.HEAD_WORD] = 5
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert reader.pending == 0
+    writer.close()
+    reader.close()
+
+
+def test_threads_that_record_at_once_lose_and_tear_nothing(tmp_path: Path) -> None:
+    writer = RingWriter.create(tmp_path / "a.ring", slots=1 << 12)
+    reader = RingReader.open(writer.path)
+
+    def record(own: int) -> None:
+        for number in range(300):
+            assert writer.put(make_slot(own << 32 | number, count=3))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(record, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+    numbers = read_numbers(reader.drain(1 << 12))
+    assert numbers[::3] == numbers[1::3] == numbers[2::3]
+    for own in range(4):
+        assert [number & 0xFFFF for number in numbers[::3] if number >> 32 == own] == list(range(300))
+    writer.close()
+    reader.close()
+
+
 def test_signal_handler_that_records_or_closes_inside_a_record_never_waits_for_ever(tmp_path: Path) -> None:
     writer = RingWriter.create(tmp_path / "r", slots=8)
     reader = RingReader.open(tmp_path / "r")
@@ -262,8 +318,9 @@ def damage(path: Path, at: int, raw: bytes) -> None:
     ("at", "raw", "why"),
     [
         (0, b"SOMETHIN", "is no ring"),
-        (8, struct.pack("<H", 1), "has format 1.2"),
-        (10, struct.pack("<H", 3), "has format 0.3.*knows 0.1 and 0.2"),
+        (8, struct.pack("<H", 2), "has format 2.0"),
+        (10, struct.pack("<H", 1), "has format 1.1.*knows 0.2 and 1.0"),
+        (8, struct.pack("<HH", 0, 1), "has format 0.1.*knows 0.2 and 1.0"),
         (16, struct.pack("<I", 64), "impossible sizes"),
         (20, struct.pack("<I", 7), "impossible sizes"),
         (20, struct.pack("<I", 1 << 31), "impossible sizes"),
@@ -289,11 +346,11 @@ def test_empty_file_folder_and_link_are_refused(tmp_path: Path) -> None:
         RingReader.open(tmp_path / "link")
 
 
-def test_ring_of_the_revision_before_is_read(tmp_path: Path) -> None:
+def test_ring_of_the_format_before_is_read(tmp_path: Path) -> None:
     writer = RingWriter.create(tmp_path / "a.ring", slots=8)
     writer.put(make_slot(5))
     writer.close()
-    damage(writer.path, 10, struct.pack("<H", layout.REVISION - 1))
+    damage(writer.path, 8, struct.pack("<HH", *layout.BEFORE))
     reader = RingReader.open(writer.path)
     assert read_numbers(reader.drain(10)) == [5]
     assert reader.hook_time_ns == 0

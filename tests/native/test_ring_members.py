@@ -1,10 +1,12 @@
+from collections.abc import Sequence
+
 from otel_llmprism.native.ring_members import RunningSet
 from otel_llmprism.native.ring_records import Member
 
 Told = tuple[Member, int, int, int, bool]
 
 
-def tell(entries: list[tuple[int, int, int]]) -> list[Told]:
+def tell(entries: Sequence[tuple[int, int, int]]) -> list[Told]:
     return [
         (Member(word >> 29), slot, handle, word & 0xFFFFFFF, bool(word >> 28 & 1))
         for handle, slot, word in entries

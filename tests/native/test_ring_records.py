@@ -20,6 +20,8 @@ RECORDS = {
     Kind.REQUEST_ENDED: records.pack_request_ended(1, 2, 3, 4, 5, 6, 7, 1, error=True),
     Kind.PAUSE: records.pack_pause(1, 2, 3),
     Kind.HOOK_OFF: records.pack_hook_off("schedule", 1, 2, 3, 1),
+    Kind.COLLECTIVE: records.pack_collective(1, 2, 3, 4, 5, 6, 7, 8, 9),
+    Kind.STEP_PHASES: records.pack_step_phases(1, 2, 3, 4, 5, 6, 7, 8),
 }
 
 
@@ -52,6 +54,17 @@ def test_rank_request_and_pause_records_are_laid_out_byte_for_byte() -> None:
     assert RECORDS[Kind.REQUEST_ENDED][8:46] == struct.pack("<QQIIIIIBB", 1, 2, 3, 4, 5, 6, 7, 1, 1)
     assert RECORDS[Kind.PAUSE][8:25] == struct.pack("<QQB", 1, 2, 3)
     assert RECORDS[Kind.HOOK_OFF][8:72] == struct.pack("<QQQB7x32s", 1, 2, 3, 1, b"schedule")
+
+
+def test_collective_and_phase_records_are_laid_out_byte_for_byte() -> None:
+    assert RECORDS[Kind.COLLECTIVE][8:65] == struct.pack("<QQQQQQIIB", 1, 3, 6, 7, 8, 9, 2, 4, 5)
+    assert RECORDS[Kind.STEP_PHASES][8:64] == struct.pack("<QQQQQQII", 1, 3, 4, 5, 6, 7, 2, 8)
+
+
+def test_a_group_is_one_number_for_all_its_members_and_another_for_other_ranks() -> None:
+    assert records.derive_group_hash("tp", [0, 1]) == records.derive_group_hash("tp", (0, 1))
+    assert records.derive_group_hash("tp", [0, 1]) != records.derive_group_hash("tp", [2, 3])
+    assert records.derive_group_hash("tp", [0, 1]) != records.derive_group_hash("dp", [0, 1])
 
 
 @pytest.mark.parametrize("kind", RECORDS)

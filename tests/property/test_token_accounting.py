@@ -1,6 +1,7 @@
 # Whatever a scheduler does, the tokens that the ledger adds up are those that were scheduled: through the
 # running set, the ring's records, chunks of any size, their bytes and back. Dropped records cost their step.
 from collections import Counter
+from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,7 +39,7 @@ steps_of_a_run = st.lists(
 
 
 def record_step(
-    step: int, lane: int, tokens: dict[str, int], prefill: set[str], members: list[tuple[int, int, int]]
+    step: int, lane: int, tokens: dict[str, int], prefill: set[str], members: Sequence[tuple[int, int, int]]
 ) -> bytes:
     prompt = sum(tokens[name] for name in prefill)
     return records.pack_step_scheduled(

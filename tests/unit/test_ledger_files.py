@@ -109,13 +109,24 @@ def test_flipped_bytes_never_give_a_wrong_record(tmp_path: Path, at: int) -> Non
 
 def test_foreign_file_is_reported_by_name_and_newer_one_says_so(tmp_path: Path) -> None:
     (tmp_path / "a.ledger").write_bytes(b"something else entirely")
-    (tmp_path / "b.ledger").write_bytes(b"LLPSEG\r\n\x01\0" + bytes(30))
+    (tmp_path / "b.ledger").write_bytes(b"LLPSEG\r\n\x02\0" + bytes(30))
     problems = Problems()
     assert read_all(tmp_path, problems) == []
     assert [(name, why.partition(",")[0]) for name, _, why in problems] == [
         ("a.ledger", "not a ledger segment"),
-        ("b.ledger", "segment format 1"),
+        ("b.ledger", "segment format 2"),
     ]
+
+
+def test_segment_of_the_format_before_is_read(tmp_path: Path) -> None:
+    files = make_files(tmp_path, Counters())
+    files.append(make_record(0))
+    files.close()
+    (path,) = tmp_path.iterdir()
+    raw = path.read_bytes()
+    assert raw[8:10] == b"\1\0"
+    path.write_bytes(raw[:8] + b"\0\0" + raw[10:])
+    assert [body.seq for body in read_all(tmp_path)] == [0]
 
 
 def test_full_disk_costs_counted_records_and_leaves_whole_frames(

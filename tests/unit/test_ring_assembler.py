@@ -1,15 +1,18 @@
 # Records go in as the hooks write them; the numbers expected are worked out by hand.
 import numpy as np
 
+from otel_llmprism.exporters.ledger_chunks import encode_chunk
 from otel_llmprism.model.member_sums import sum_request_tokens
 from otel_llmprism.model.members import RunningState
 from otel_llmprism.model.request_texts import RequestTexts
 from otel_llmprism.model.steps import MEMBERS_COMPLETE, OUTPUT_MISSING, RANKS_MISSING, UNKNOWN, LedgerTables
 from otel_llmprism.native import ring_records as records
+from otel_llmprism.native.ledger_layout import MAX_CHUNK_BYTES, ChunkAnchor
 from otel_llmprism.native.ring import RunningSet
-from otel_llmprism.native.ring_records import RequestEvent, StepKind, derive_request_handle
+from otel_llmprism.native.ring_records import CollectiveOp, RequestEvent, StepKind, derive_request_handle
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.receivers.ring import RingAssembler, RingAssemblerConfig
+from otel_llmprism.receivers.ring_pending import MAX_COLLECTIVES
 
 NO_GRACE = RingAssemblerConfig(expected_ranks=0)
 LATER = 10**18
@@ -331,3 +334,62 @@ def test_large_backlog_comes_out_in_pieces_that_fit_a_chunk() -> None:
     assert seen == list(range(5000))
     assert pieces > 1
     assert np.all(np.diff(seen) == 1)
+
+
+def collect(step: int, rank: int, seq: int, start: int, end: int, *, group: int = 9) -> bytes:
+    return records.pack_collective(step, rank, group, seq, CollectiveOp.ALL_REDUCE, 64, start, end)
+
+
+def test_collectives_and_phases_join_their_step_and_fill_a_wait_that_nobody_told() -> None:
+    config = RingAssemblerConfig(expected_ranks=2)
+    tables = assemble(
+        collect(1, 0, 1, 250, 260), collect(1, 0, 0, 230, 234), collect(1, 1, 0, 231, 234),
+        records.pack_step_phases(1, 1, 70, 1, 2, 3, 4, 5),
+        *(records.pack_step_rank(0, rank, 110, 120) for rank in (0, 1)),
+        records.pack_step_rank(1, 0, 210, 290), records.pack_step_rank(1, 1, 210, 290, wait_ns=77),
+        schedule(0, 100), finish(0, 200), schedule(1, 201), finish(1, 300),
+        config=config,
+    )  # fmt: skip
+    assert tables.collectives.step_row.tolist() == [1, 1, 1]
+    assert tables.collectives.rank.tolist() == [0, 0, 1]
+    assert tables.collectives.seq.tolist() == [0, 1, 0]
+    assert tables.ranks.step_row.tolist() == [0, 1, 0, 1]
+    assert tables.ranks.wait_ns.tolist() == [int(UNKNOWN), 14, int(UNKNOWN), 77]
+    assert (tables.phases.step_row.tolist(), tables.phases.iteration.tolist()) == ([1], [70])
+
+
+def test_time_by_the_device_is_the_wait_where_it_is_known() -> None:
+    config = RingAssemblerConfig(expected_ranks=1)
+    tables = assemble(
+        records.pack_collective(0, 0, 9, 0, CollectiveOp.ALL_REDUCE, 64, 110, 111, 5000),
+        collect(0, 0, 1, 112, 115),
+        records.pack_step_rank(0, 0, 110, 120),
+        schedule(0, 100), finish(0, 200),
+        config=config,
+    )  # fmt: skip
+    assert tables.ranks.wait_ns.tolist() == [5003]
+
+
+def test_collectives_that_come_late_or_without_a_step_are_counted() -> None:
+    counters = Counters()
+    assembler = RingAssembler(counters, NO_GRACE)
+    assembler.consume(collect(0, 0, 0, 1, 2) + collect(1, 0, 0, 1, 2) + schedule(2, 100) + finish(2, 200))
+    assert assembler.take(0) is not None
+    assembler.consume(collect(2, 0, 0, 1, 2) + records.pack_step_phases(2, 0, 1))
+    assert counters.value("llmprism.lost", stage="ring", cause="unmatched_collective") == 2
+    assert counters.value("llmprism.lost", stage="ring", cause="late_part") == 2
+
+
+def test_step_with_more_collectives_than_a_chunk_takes_keeps_the_first_of_every_rank() -> None:
+    counters = Counters()
+    assembler = RingAssembler(counters, NO_GRACE)
+    per_rank = MAX_COLLECTIVES // 2 + 10
+    parts = [collect(0, rank, seq, 10 + seq, 11 + seq) for rank in (0, 1) for seq in range(per_rank)]
+    assembler.consume(b"".join(parts) + schedule(0, 1) + finish(0, 99) + schedule(1, 100) + finish(1, 120))
+    tables = assembler.take(0)
+    assert tables is not None
+    assert tables.steps.step.tolist() == [0]  # its collectives fill the chunk
+    assert np.bincount(tables.collectives.rank).tolist() == [MAX_COLLECTIVES // 2] * 2
+    assert int(tables.collectives.seq.max()) == MAX_COLLECTIVES // 2 - 1
+    assert counters.value("llmprism.lost", stage="ring", cause="collectives_beyond_limit") == 20
+    assert len(encode_chunk(tables, ChunkAnchor(0, 0, 0, 0))) < MAX_CHUNK_BYTES

@@ -64,8 +64,10 @@ enum Status : uint8_t {
   kBadIndex = 8,
 };
 
-inline constexpr uint8_t kVersion = 0;
-inline constexpr uint8_t kRevision = 1;
+inline constexpr uint8_t kVersion = 1;
+inline constexpr uint8_t kRevision = 0;
+inline constexpr uint8_t kVersionBefore = 0;
+inline constexpr uint8_t kRevisionBefore = 1;
 inline constexpr uint32_t kMaxTables = 32;
 inline constexpr uint32_t kMaxColumns = 256;
 inline constexpr uint64_t kMaxChunkBytes = 1 << 20;

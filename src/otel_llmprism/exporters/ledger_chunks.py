@@ -14,6 +14,7 @@ from otel_llmprism.native.ledger_schema import COLUMNS, Column, Reference
 from otel_llmprism.native.ledger_schema import Table as TableId
 
 _HANDLE_COLUMNS = tuple(column.key for column in COLUMNS if column.target == "handles.handle")
+_STEP_TABLES = tuple(field.name for field in fields(LedgerTables) if field.name != "text")
 _ONE = np.uint64(1)
 _NOTHING: U64 = np.zeros(0, dtype=np.uint64)
 _ALL_BITS = (1 << 64) - 1
@@ -52,17 +53,7 @@ def encode_columns(values: Mapping[str, U64], anchor: ChunkAnchor) -> bytes:
 def list_values(tables: LedgerTables) -> dict[str, U64]:
     """Return every stored column as 64-bit numbers by its key (floats as their bits)."""
     values = {"text.text": tables.text.astype(np.uint64)}
-    for name in (
-        "steps",
-        "identities",
-        "ranks",
-        "members",
-        "running",
-        "arrivals",
-        "events",
-        "ends",
-        "pauses",
-    ):
+    for name in _STEP_TABLES:
         values |= _list_columns(name, getattr(tables, name))
     return values
 
@@ -73,7 +64,9 @@ def list_host_values(tables: HostTables) -> dict[str, U64]:
 
 
 def _list_columns(name: str, table: Table) -> dict[str, U64]:
-    values = {}
+    values: dict[str, U64] = {}
+    if not len(table):
+        return values
     for field in fields(table):
         stored = getattr(table, field.name)
         if stored.dtype.kind == "f":

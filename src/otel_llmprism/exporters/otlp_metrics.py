@@ -40,6 +40,7 @@ class NumberReading:
     attributes: Attributes
     value: float
     is_counter: bool
+    is_monotonic: bool = True  # of a counter: it never falls
 
 
 Reading = HistogramReading | NumberReading
@@ -77,7 +78,7 @@ def _add_number(metric: pb.Metric, reading: NumberReading, start_ns: int, now_ns
         return
     point.start_time_unix_nano = start_ns
     metric.sum.aggregation_temporality = _CUMULATIVE
-    metric.sum.is_monotonic = True
+    metric.sum.is_monotonic = reading.is_monotonic
     metric.sum.data_points.append(point)
 
 

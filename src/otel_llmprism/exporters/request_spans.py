@@ -7,7 +7,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from otel_llmprism.exporters.otlp_attributes import AttributeValue, to_key_values
 from otel_llmprism.exporters.otlp_spans import IS_REMOTE, IS_REMOTE_KNOWN, SAMPLED
-from otel_llmprism.exporters.step_spans import StepOrigin
+from otel_llmprism.exporters.step_origin import StepOrigin
 from otel_llmprism.model.ids import derive_span_id, derive_step_trace_id
 from otel_llmprism.semconv import request as names
 from otel_llmprism.semconv import step as step_names
@@ -33,6 +33,19 @@ def describe_requests(texts: RequestTexts) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Preemption:
+    """The request lost its place; when it came back, `cached_tokens` of what it lost were still there."""
+
+    preempted_ns: int
+    lost_tokens: int
+    resumed_ns: int = UNKNOWN_NS
+    cached_tokens: int = 0
+
+    def resume(self, resumed_ns: int, cached_tokens: int) -> "Preemption":
+        return Preemption(self.preempted_ns, self.lost_tokens, resumed_ns, cached_tokens)
+
+
+@dataclass(frozen=True, slots=True)
 class EndedRequest:
     """One request's life. Times are monotonic; UNKNOWN_NS where that point was never reached."""
 
@@ -53,6 +66,8 @@ class EndedRequest:
     preemptions: int
     finish: int
     is_error: bool
+    recomputed_tokens: int = 0
+    preempted: tuple[Preemption, ...] = ()
 
     @property
     def ttft_s(self) -> float | None:
@@ -75,7 +90,12 @@ def build_request_spans(
     """Yield the request's span and its phases; the decode span links to `kept_steps`."""
     yield _build_request(request, origin, texts)
     phases: tuple[tuple[str, int, int, dict[str, int]], ...] = (
-        (names.SPAN_QUEUE, request.arrival_ns, request.scheduled_ns, {}),
+        (
+            names.SPAN_QUEUE,
+            request.arrival_ns,
+            request.scheduled_ns,
+            {names.GEN_AI_USAGE_INPUT_TOKENS: request.prompt_tokens},
+        ),
         (
             names.SPAN_PREFILL,
             request.scheduled_ns,
@@ -99,6 +119,8 @@ def build_request_spans(
         span = _build_phase(request, name, counts)
         span.start_time_unix_nano = origin.to_realtime_ns(start_ns)
         span.end_time_unix_nano = origin.to_realtime_ns(last_ns)
+        if name != names.SPAN_QUEUE:
+            span.events.extend(_build_events(request, origin, start_ns, end_ns))
         if name == names.SPAN_DECODE:
             span.links.extend(_to_step_link(origin, step) for step in kept_steps)
         yield span
@@ -133,6 +155,7 @@ def _describe_request(request: EndedRequest, texts: RequestTexts) -> dict[str, A
         names.REQUEST_STEPS: request.steps,
         names.REQUEST_PREEMPTIONS: request.preemptions,
         names.REQUEST_CACHED_TOKENS: request.cached_tokens,
+        names.REQUEST_RECOMPUTED_TOKENS: request.recomputed_tokens,
     }
     if request.external_id:
         attributes[names.REQUEST_EXTERNAL_ID] = request.external_id
@@ -157,6 +180,23 @@ def _build_phase(request: EndedRequest, name: str, counts: dict[str, int]) -> Sp
         kind=Span.SPAN_KIND_INTERNAL,
         attributes=to_key_values({names.REQUEST_ID: request.request_id, **counts}),
     )
+
+
+def _build_events(
+    request: EndedRequest, origin: StepOrigin, start_ns: int, end_ns: int
+) -> Iterator[Span.Event]:
+    """Yield the preemptions of a phase; one without an end (`end_ns` unknown) has all that came later."""
+    for one in request.preempted:
+        for time_ns, name, counts in (
+            (one.preempted_ns, names.EVENT_PREEMPTED, {names.REQUEST_LOST_TOKENS: one.lost_tokens}),
+            (one.resumed_ns, names.EVENT_RESUMED, {names.REQUEST_CACHED_TOKENS: one.cached_tokens}),
+        ):
+            if start_ns <= time_ns and (time_ns < end_ns or end_ns in {UNKNOWN_NS, request.ended_ns}):
+                yield Span.Event(
+                    time_unix_nano=origin.to_realtime_ns(time_ns),
+                    name=name,
+                    attributes=to_key_values(counts),
+                )
 
 
 def _to_step_link(origin: StepOrigin, step: int) -> Span.Link:

@@ -1,5 +1,5 @@
-# One kept step of the ledger -> its root span, linked to requests, and a child a rank. Ids are derived,
-# so that exporter, processor and `steps --as-trace` make the same spans. Pure.
+# One kept step of the ledger -> its root span, linked to requests; below it what rank_spans.py makes of its
+# ranks. Ids are derived, so that exporter, processor and `steps --as-trace` make the same spans. Pure.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -8,8 +8,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_llmprism.exporters.otlp_attributes import Attributes, AttributeValue, to_key_values
 from otel_llmprism.exporters.otlp_spans import IS_REMOTE_KNOWN, SAMPLED
+from otel_llmprism.exporters.rank_spans import build_rank_spans
+from otel_llmprism.exporters.step_origin import StepOrigin as StepOrigin  # noqa: PLC0414  comes with steps
 from otel_llmprism.model.ids import derive_span_id, derive_step_trace_id
-from otel_llmprism.model.steps import UNKNOWN, Anchor, LedgerTables, StepTable
+from otel_llmprism.model.steps import UNKNOWN, LedgerTables, StepTable
 from otel_llmprism.semconv import request as request_names
 from otel_llmprism.semconv import step as names
 
@@ -31,26 +33,6 @@ _DURATIONS = (
     (names.STEP_SAMPLE_S, "sample_ns"),
     (names.STEP_OUTPUT_S, "output_ns"),
 )
-_PLACES = (
-    (names.RANK_GLOBAL, "rank"),
-    (names.RANK_TP, "tp"),
-    (names.RANK_PP, "pp"),
-    (names.RANK_DP, "dp"),
-    (names.RANK_CP, "cp"),
-    (names.RANK_EP, "ep"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class StepOrigin:
-    """Whose steps these are: what their ids derive from, and the clocks of their node."""
-
-    engine_id: str
-    run: bytes
-    anchor: Anchor
-
-    def to_realtime_ns(self, monotonic_ns: int) -> int:
-        return monotonic_ns - self.anchor.monotonic_ns + self.anchor.realtime_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +70,8 @@ def build_step_spans(
             attributes[names.STEP_LINKS_OMITTED] = links_omitted
         yield _build_root(tables.steps, row, origin, trace_id, attributes=attributes, links=links)
     root_id = derive_span_id(trace_id, names.SPAN_STEP)
-    for rank_row in rank_rows:
-        yield _build_rank(tables, int(rank_row), origin, trace_id, root_id)
+    for rank_row in rank_rows.tolist():
+        yield from build_rank_spans(tables, rank_row, origin, trace_id, root_id)
 
 
 def _build_root(
@@ -130,6 +112,13 @@ def _describe_step(
     for name, column in _DURATIONS:
         if (value := getattr(steps, column)[row]) != UNKNOWN:
             attributes[name] = int(value) / _NS_PER_S
+    if names.STEP_EXECUTE_S not in attributes and len(rank_rows):
+        # The scheduler did not see it: the step took as long as its longest rank.
+        spent_ns = tables.ranks.end_ns[rank_rows] - tables.ranks.start_ns[rank_rows]
+        attributes[names.STEP_EXECUTE_S] = int(spent_ns.max()) / _NS_PER_S
+    iterations = tables.phases.iteration[tables.phases.step_row == row]
+    if (known := iterations[iterations != UNKNOWN]).size:
+        attributes[names.STEP_ITERATION] = int(known[0])
     device_ns = tables.ranks.device_ns[rank_rows]
     if (known := device_ns[device_ns != UNKNOWN]).size:
         attributes[names.STEP_DEVICE_S] = int(known.max()) / _NS_PER_S
@@ -138,29 +127,6 @@ def _describe_step(
     attributes[names.STEP_KEPT_PROBABILITY] = float(steps.kept_probability[row])
     attributes[names.MODE] = MODES[int(steps.mode[row])]
     return attributes
-
-
-def _build_rank(
-    tables: LedgerTables, rank_row: int, origin: StepOrigin, trace_id: bytes, root_id: bytes
-) -> Span:
-    ranks, identities = tables.ranks, tables.identities
-    identity = int(ranks.identity_row[rank_row])
-    attributes: dict[str, AttributeValue] = {
-        name: int(getattr(identities, column)[identity]) for name, column in _PLACES
-    }
-    if (wait_ns := ranks.wait_ns[rank_row]) != UNKNOWN:
-        attributes[names.RANK_WAIT_S] = int(wait_ns) / _NS_PER_S
-    return Span(
-        trace_id=trace_id,
-        span_id=derive_span_id(trace_id, names.SPAN_RANK, int(identities.rank[identity])),
-        parent_span_id=root_id,
-        flags=SAMPLED | IS_REMOTE_KNOWN,
-        name=names.SPAN_RANK,
-        kind=Span.SPAN_KIND_INTERNAL,
-        start_time_unix_nano=origin.to_realtime_ns(int(ranks.start_ns[rank_row])),
-        end_time_unix_nano=origin.to_realtime_ns(int(ranks.end_ns[rank_row])),
-        attributes=to_key_values(attributes),
-    )
 
 
 def _to_link(link: RequestLink) -> Span.Link:

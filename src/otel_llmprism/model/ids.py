@@ -1,12 +1,22 @@
 # Ids derived from engine, run and step, so that a step can be linked to before, and made into spans
 # after, the decision to keep it (docs/adr/0005). Pure: no time, no randomness.
 import hashlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 
 def derive_step_trace_id(engine_id: str, run: bytes, step_id: int) -> bytes:
     """Return the 16-byte trace id of one step of one run of one engine."""
-    text = b"\0".join((b"llmprism1", engine_id.encode(), run.hex().encode(), b"%d" % step_id))
-    return _without_zero(hashlib.sha256(text).digest()[:16])
+    state = start_step_hash(engine_id, run)
+    state.update(b"%d" % step_id)
+    return _without_zero(state.digest()[:16])
+
+
+def start_step_hash(engine_id: str, run: bytes) -> "_Hash":
+    """Return the hash of all that the trace ids of one run share; a step adds its number to a copy."""
+    return hashlib.sha256(b"\0".join((b"llmprism1", engine_id.encode(), run.hex().encode(), b"")))
 
 
 def derive_span_id(trace_id: bytes, span_name: str, rank: int | None = None) -> bytes:

@@ -81,6 +81,40 @@ class RankTable(Table):
 
 
 @dataclass(frozen=True, slots=True)
+class CollectiveTable(Table):
+    """Each rank's part in the collectives of a sampled step; rank after rank, in order.
+
+    The host's times are UNKNOWN where a device does the work: there `device_ns` is what is known, or nothing.
+    `group` is one number for all members of a process group; with `seq`, the group's collectives in the step
+    counted from 0, it joins the parts of one collective.
+    """
+
+    step_row: U32
+    rank: U32
+    group: U64
+    seq: U32
+    op: U8
+    bytes: U64
+    start_ns: U64
+    end_ns: U64
+    device_ns: U64
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTable(Table):
+    """Where each rank's time of a training step went; `iteration` is the framework's own number."""
+
+    step_row: U32
+    rank: U32
+    iteration: U64
+    forward_ns: U64
+    backward_ns: U64
+    optimizer_ns: U64
+    data_ns: U64
+    micro_batches: U32
+
+
+@dataclass(frozen=True, slots=True)
 class MemberTable(Table):
     """Changes of the running set, in order: what RunningSet.diff told."""
 
@@ -177,3 +211,5 @@ class LedgerTables:
     ends: EndTable
     text: U8
     pauses: PauseTable
+    collectives: CollectiveTable
+    phases: PhaseTable

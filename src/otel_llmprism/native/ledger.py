@@ -14,6 +14,7 @@ from otel_llmprism.native.library import load_library
 
 _TABLE_COUNT = len(Table)
 # Asked for with every chunk that arrives alone, so worked out once.
+_NO_ROWS = memoryview(b"")
 _PLACES = [(column.key, int(column.table), column.item_bytes) for column in COLUMNS]
 
 
@@ -68,7 +69,7 @@ def _decode_native(
         raise RuntimeError("libllmprism and the Python package disagree about the ledger; reinstall both")
     view = memoryview(out)
     columns = {
-        key: view[start : start + totals[table] * item_bytes]
+        key: view[start : start + totals[table] * item_bytes] if totals[table] else _NO_ROWS
         for (key, table, item_bytes), start in zip(_PLACES, starts, strict=False)
     }
     return list(status), by_chunk, columns

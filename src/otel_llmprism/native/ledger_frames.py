@@ -6,7 +6,7 @@ import zlib
 from dataclasses import dataclass
 
 MAGIC = b"LLPSEG\r\n"
-VERSION = 0
+VERSION = 1  # 0, the one before, has the same bytes after it
 MAX_OWNER_BYTES = 1 << 16
 MAX_BODY_BYTES = 1 << 20
 
@@ -56,8 +56,10 @@ def measure_header(raw: bytes) -> int:
     if len(raw) < HEADER_BYTES or not raw.startswith(MAGIC):
         raise SegmentError("not a ledger segment")
     _, version, _, size, _ = _HEADER.unpack_from(raw)
-    if version != VERSION:
-        raise SegmentError(f"segment format {version}, this reader knows {VERSION}: use a newer release")
+    if version not in {VERSION, VERSION - 1}:
+        raise SegmentError(
+            f"segment format {version}, this reader knows {VERSION - 1} and {VERSION}: use a newer release"
+        )
     if size > MAX_OWNER_BYTES:
         raise SegmentError("its header is damaged")
     return HEADER_BYTES + int(size)

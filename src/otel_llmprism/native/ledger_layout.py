@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 MAGIC = b"LLPL"
-VERSION = 0  # as `llmprism.ledger.version` says it; provisional until real engines' accounting passes
-REVISION = 1  # layout within the version; a reader takes this one and the one before
+VERSION = 1  # as `llmprism.ledger.version` says it
+REVISION = 0  # layout within the version; a reader takes this one and the one before
+BEFORE = (0, 1)  # the version and revision before
 MAX_CHUNK_BYTES = 1 << 20
 FREE_ROWS = 1024  # rows of all tables beyond this many take a byte each: bounds what bytes can swell to
 MODE_DELTA, MODE_RELATIVE = 1, 2
@@ -32,7 +33,7 @@ WHY = {
     Status.TRUNCATED: "the chunk ends early",
     Status.FOREIGN: "not a ledger chunk",
     Status.NEWER: f"a newer format than {VERSION}.{REVISION}: upgrade the reader first, then the engines",
-    Status.TOO_OLD: f"an older format than {VERSION}.{REVISION - 1}: read it with the release before",
+    Status.TOO_OLD: f"an older format than {BEFORE[0]}.{BEFORE[1]}: read it with the release before",
     Status.TOO_MANY_ROWS: "more rows or bytes than a chunk may have",
     Status.BAD_COLUMN: "a column that is unknown, doubled or impossibly wide",
     Status.TRAILING_BYTES: "bytes after the last column",

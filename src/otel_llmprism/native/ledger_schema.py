@@ -11,7 +11,7 @@ class Table(IntEnum):  # position in the chunk's row counts; new ones at the end
     STEPS = 0
     IDENTITIES = 1
     RANKS = 2
-    HANDLES = 3
+    HANDLES = 3  # of requests and of process groups
     MEMBERS = 4
     RUNNING = 5
     ARRIVALS = 6
@@ -22,6 +22,8 @@ class Table(IntEnum):  # position in the chunk's row counts; new ones at the end
     SERIES = 11  # these three: chunks of host samples
     SAMPLES = 12
     NAMES = 13
+    COLLECTIVES = 14
+    PHASES = 15
 
 
 class Reference(IntEnum):
@@ -55,6 +57,7 @@ class Column:
         return int(self.dtype[-1])
 
 
+_C, _P = Table.COLLECTIVES, Table.PHASES
 _S, _R, _M = Table.STEPS, Table.RANKS, Table.MEMBERS
 _A, _E, _D = Table.ARRIVALS, Table.EVENTS, Table.ENDS
 _START = "steps.schedule_start_ns"
@@ -141,6 +144,42 @@ COLUMNS: tuple[Column, ...] = (
     Column(141, Table.SAMPLES, "time_ns", "<u8"),
     Column(142, Table.SAMPLES, "value", "<f8"),
     Column(150, Table.NAMES, "names", "|u1"),
+    Column(160, _C, "step_row", "<u4", Reference.INDEX, "steps"),
+    Column(161, _C, "rank", "<u4"),
+    Column(162, _C, "group", "<u8", Reference.LOOKUP, "handles.handle"),
+    Column(163, _C, "seq", "<u4"),
+    Column(164, _C, "op", "|u1"),
+    Column(165, _C, "bytes", "<u8"),
+    Column(
+        166,
+        _C,
+        "start_ns",
+        "<u8",
+        Reference.VIA_ROW,
+        _START,
+        "collectives.step_row",
+        is_optional=True,
+        default=UNKNOWN,
+    ),
+    Column(
+        167,
+        _C,
+        "end_ns",
+        "<u8",
+        Reference.SAME_ROW,
+        "collectives.start_ns",
+        is_optional=True,
+        default=UNKNOWN,
+    ),
+    Column(168, _C, "device_ns", "<u8", is_optional=True, default=UNKNOWN),
+    Column(170, _P, "step_row", "<u4", Reference.INDEX, "steps"),
+    Column(171, _P, "rank", "<u4"),
+    Column(172, _P, "iteration", "<u8", is_optional=True, default=UNKNOWN),
+    Column(173, _P, "forward_ns", "<u8", is_optional=True, default=UNKNOWN),
+    Column(174, _P, "backward_ns", "<u8", is_optional=True, default=UNKNOWN),
+    Column(175, _P, "optimizer_ns", "<u8", is_optional=True, default=UNKNOWN),
+    Column(176, _P, "data_ns", "<u8", is_optional=True, default=UNKNOWN),
+    Column(177, _P, "micro_batches", "<u4"),
 )
 
 INDEX_OF = {column.key: index for index, column in enumerate(COLUMNS)}

@@ -69,7 +69,7 @@ def _parse_chunk(chunk: bytes) -> tuple[tuple[int, ...], dict[int, _Packed]]:
         raise _BadChunkError(Status.FOREIGN)
     if (version, revision) > (layout.VERSION, layout.REVISION):
         raise _BadChunkError(Status.NEWER)
-    if (version, revision + 1) < (layout.VERSION, layout.REVISION):
+    if (version, revision) not in {(layout.VERSION, layout.REVISION), layout.BEFORE}:
         raise _BadChunkError(Status.TOO_OLD)
     if total != size:
         raise _BadChunkError(Status.TRUNCATED if total > size else Status.TRAILING_BYTES)

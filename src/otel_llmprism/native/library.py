@@ -7,7 +7,7 @@ import sysconfig
 from functools import cache
 from pathlib import Path
 
-ABI_VERSION = 3  # that of abi.h; another one is not used, so that nothing is called that is not there
+ABI_VERSION = 4  # that of abi.h; another one is not used, so that nothing is called that is not there
 _FILE = "libllmprism.so"
 
 

@@ -6,6 +6,7 @@ _HEAD = [("slot_kind", "<u2"), ("entries", "<u2"), ("reserved", "<u4")]
 _MEMBER = [("handle", "<u8"), ("slot", "<u4"), ("word", "<u4")]
 _STEP_COUNTS = ("requests", "prefill_tokens", "decode_tokens", "waiting", "running", "preemptions")
 _RANK_IDS = ("rank", "tp", "pp", "dp", "cp", "ep")
+_PHASE_TIMES = ("forward_ns", "backward_ns", "optimizer_ns", "data_ns")
 _TOTALS = ("prompt_tokens", "output_tokens", "cached_tokens", "steps", "preemptions")
 
 RING_DTYPES: dict[Kind, list[tuple[object, ...]]] = {
@@ -83,5 +84,18 @@ RING_DTYPES: dict[Kind, list[tuple[object, ...]]] = {
         ("pad", "V7"),
         ("hook", "V32"),
         ("unused", "V56"),
+    ],
+    Kind.COLLECTIVE: [
+        *_HEAD,
+        *((name, "<u8") for name in ("step", "group", "bytes", "start_ns", "end_ns", "device_ns")),
+        *((name, "<u4") for name in ("rank", "seq")),
+        ("op", "u1"),
+        ("unused", "V63"),
+    ],
+    Kind.STEP_PHASES: [
+        *_HEAD,
+        *((name, "<u8") for name in ("step", "iteration", *_PHASE_TIMES)),
+        *((name, "<u4") for name in ("rank", "micro_batches")),
+        ("unused", "V64"),
     ],
 }

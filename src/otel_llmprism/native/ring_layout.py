@@ -4,8 +4,9 @@ import struct
 from dataclasses import dataclass
 
 MAGIC = b"LLMPRING"
-VERSION = 0  # provisional until real engines' accounting passes
-REVISION = 2  # layout within the version; a reader takes this one and the one before
+VERSION = 1
+REVISION = 0  # layout within the version; a reader takes this one and the one before
+BEFORE = (0, 2)  # the version and revision before
 HEADER_BYTES = 256
 SLOT_BYTES = 128
 MIN_SLOTS, MAX_SLOTS = 8, 1 << 22
@@ -13,7 +14,7 @@ MIN_SLOTS, MAX_SLOTS = 8, 1 << 22
 # Positions of the words that change after creation, in units of 8 bytes. Writer's and reader's words lie
 # on cache lines of their own, so that neither side's stores slow the other.
 HEAD_WORD, DROPPED_WORD, CLOSED_WORD = 8, 9, 10
-HOOK_TIME_WORD = 11  # ns; zero in revision 1, which did not tell it
+HOOK_TIME_WORD = 11  # ns
 TAIL_WORD = 16
 
 # magic, version, revision, header bytes, slot bytes, capacity, writer pid, (pad), writer start ticks,
@@ -66,9 +67,9 @@ def parse_header(raw: bytes, file_bytes: int) -> RingHeader:
     )
     if magic != MAGIC:
         raise RingError("the file is no ring (or its writer died while making it)")
-    if version != VERSION or revision not in {REVISION, REVISION - 1}:
+    if (version, revision) not in {(VERSION, REVISION), BEFORE}:
         raise RingError(
-            f"the ring has format {version}.{revision}, this reader knows {VERSION}.{REVISION - 1} and "
+            f"the ring has format {version}.{revision}, this reader knows {BEFORE[0]}.{BEFORE[1]} and "
             f"{VERSION}.{REVISION}: run the exporter of the release that wrote it"
         )
     if (header_bytes, slot_bytes) != (HEADER_BYTES, SLOT_BYTES) or not is_valid_capacity(capacity):

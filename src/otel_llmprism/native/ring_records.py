@@ -2,11 +2,14 @@
 # No field here can hold a prompt, a completion, a token id or an exception's message.
 # Packers raise struct.error for a value out of range; hooks are guarded and count that.
 # ruff: noqa: PLR0917 - the packers run in the user's step loop, where keywords would double their cost
+import functools
 import hashlib
 import struct
 from collections.abc import Sequence
-from enum import IntEnum
+from itertools import chain
 
+from otel_llmprism.native.ring_codes import *  # noqa: F403 - codes and packers are one vocabulary
+from otel_llmprism.native.ring_codes import Text
 from otel_llmprism.native.ring_layout import SLOT_BYTES
 
 UNKNOWN_NS = (1 << 64) - 1  # also: unknown step
@@ -16,103 +19,13 @@ TEXT_BYTES = 96  # of a longer id, in its REQUEST_TEXT
 MAX_ID_BYTES = INLINE_ID_BYTES + TEXT_BYTES
 MAX_TOKENS = (1 << 28) - 1
 
-
-class Kind(IntEnum):
-    STEP_SCHEDULED = 1
-    STEP_MEMBERS = 2
-    STEP_OUTPUT = 3
-    STEP_RANK = 4
-    REQUEST_ARRIVED = 5
-    REQUEST_TEXT = 6
-    REQUEST_EVENT = 7
-    REQUEST_ENDED = 8
-    PAUSE = 9
-    HOOK_OFF = 10
-
-
-class StepKind(IntEnum):  # position in semconv.step.KINDS, plus one
-    UNKNOWN = 0
-    PREFILL = 1
-    DECODE = 2
-    MIXED = 3
-    TRAIN = 4
-    IDLE = 5
-    DUMMY = 6
-
-
-class Kept(IntEnum):  # position in semconv.step.KEPT, plus one
-    NO = 0
-    RANDOM = 1
-    ANOMALOUS = 2
-    FINDING = 3
-    DEEP = 4
-    ALL = 5
-
-
-class GraphMode(IntEnum):
-    UNKNOWN = 0
-    NONE = 1
-    PIECEWISE = 2
-    FULL = 3
-
-
-class Mode(IntEnum):
-    OFF = 0
-    SENTINEL = 1
-    DEEP = 2
-
-
-class Member(IntEnum):
-    """What one entry of STEP_MEMBERS says about a slot of the running set."""
-
-    TOKENS = 0  # this step it gets `tokens`, not the one token that is predicted
-    JOINED = 1  # it is in the running set from this step on and gets `tokens`
-    LEFT = 2  # it is out of the running set from this step on
-    RESET = 3  # the running set is empty; those that are in it follow as JOINED
-
-
-class RequestEvent(IntEnum):
-    QUEUED = 1
-    SCHEDULED = 2  # for the first time
-    FIRST_TOKEN = 3
-    PREEMPTED = 4
-
-
-class Finish(IntEnum):
-    UNKNOWN = 0
-    STOP = 1
-    LENGTH = 2
-    ABORT = 3
-    ERROR = 4
-    TOOL_CALLS = 5
-    CONTENT_FILTER = 6
-
-
-class Pause(IntEnum):
-    UNKNOWN = 0
-    SLEEP = 1
-    WEIGHTS = 2
-    EVALUATION = 3
-    CHECKPOINT = 4
-
-
-class HookOff(IntEnum):
-    UNKNOWN = 0
-    BUDGET = 1  # its p99 exceeded its budget
-    FAILED = 2
-    ABSENT = 3  # the framework has no such place
-
-
-class Text(IntEnum):
-    REQUEST_ID = 1  # what did not fit inline
-    EXTERNAL_ID = 2  # first TEXT_BYTES
-    EXTERNAL_ID_REST = 3
-
-
 # Every slot: kind u16, entries u16, reserved u32, then the payload; zero bytes fill it up.
 _SCHEDULED = struct.Struct("<HHIQQQdQIIIIIIfBBBBHH44x")
-_MEMBERS_HEAD = struct.Struct("<HHIQ")
-_MEMBER = struct.Struct("<QII")
+# By the number of entries: one call packs a slot.
+_MEMBER_SLOTS = [
+    struct.Struct(f"<HHIQ{'QII' * count}{SLOT_BYTES - 16 - 16 * count}x")
+    for count in range(MEMBERS_PER_SLOT + 1)
+]
 _OUTPUT = struct.Struct("<HHIQQQQQQ72x")
 _RANK = struct.Struct("<HHIQQQQQIIIIII56x")
 _ARRIVED = struct.Struct(f"<HHIQQ16s8s8sBxHHH{INLINE_ID_BYTES}s")
@@ -121,6 +34,8 @@ _EVENT = struct.Struct("<HHIQQQIB91x")
 _ENDED = struct.Struct("<HHIQQIIIIIBB82x")
 _PAUSE = struct.Struct("<HHIQQB103x")
 _HOOK_OFF = struct.Struct("<HHIQQQB7x32s56x")
+_COLLECTIVE = struct.Struct("<HHIQQQQQQIIB63x")
+_PHASES = struct.Struct("<HHIQQQQQQII64x")
 
 
 def pack_step_scheduled(
@@ -164,8 +79,8 @@ def _pack_members(step: int, members: Sequence[tuple[int, int, int]]) -> bytes:
     slots = []
     for first in range(0, len(members), MEMBERS_PER_SLOT):
         part = members[first : first + MEMBERS_PER_SLOT]
-        entries = b"".join(_MEMBER.pack(*entry) for entry in part)
-        slots.append((_MEMBERS_HEAD.pack(2, len(part), 0, step) + entries).ljust(SLOT_BYTES, b"\0"))
+        count = len(part)
+        slots.append(_MEMBER_SLOTS[count].pack(2, count, 0, step, *chain.from_iterable(part)))
     return b"".join(slots)
 
 
@@ -208,18 +123,21 @@ def pack_request_arrived(
     """Pack an arrival; ids beyond MAX_ID_BYTES are cut and end in a hash of the whole."""
     own, external = bound_id(request_id), bound_id(external_id) if external_id != request_id else b""
     flags = sampled | has_remote_parent << 1 | (bool(external_id) and not external) << 2
-    arrived = _ARRIVED.pack(
+    record = _ARRIVED.pack(
         5, 0, 0, handle, arrival_ns, trace_id, span_id, parent_span_id, flags, len(own), len(external), 0,
         own[:INLINE_ID_BYTES],
     )  # fmt: skip
-    texts = (
-        (Text.REQUEST_ID, own[INLINE_ID_BYTES:]),
-        (Text.EXTERNAL_ID, external[:TEXT_BYTES]),
-        (Text.EXTERNAL_ID_REST, external[TEXT_BYTES:]),
-    )
-    return arrived + b"".join(
-        _TEXT.pack(6, 0, 0, handle, which, len(text), text) for which, text in texts if text
-    )
+    if len(own) > INLINE_ID_BYTES:
+        record += _pack_text(handle, Text.REQUEST_ID, own[INLINE_ID_BYTES:])
+    if external:
+        record += _pack_text(handle, Text.EXTERNAL_ID, external[:TEXT_BYTES])
+    if len(external) > TEXT_BYTES:
+        record += _pack_text(handle, Text.EXTERNAL_ID_REST, external[TEXT_BYTES:])
+    return record
+
+
+def _pack_text(handle: int, which: int, text: bytes) -> bytes:
+    return _TEXT.pack(6, 0, 0, handle, which, len(text), text)
 
 
 def pack_request_event(
@@ -258,9 +176,52 @@ def pack_hook_off(hook: str, time_ns: int, p99_ns: int, budget_ns: int, reason: 
     return _HOOK_OFF.pack(10, 0, 0, time_ns, p99_ns, budget_ns, reason, hook.encode()[:32])
 
 
+def pack_collective(
+    step: int,
+    rank: int,
+    group: int,
+    seq: int,
+    op: int,
+    bytes_: int,
+    start_ns: int,
+    end_ns: int,
+    device_ns: int = UNKNOWN_NS,
+) -> bytes:
+    """Pack one rank's part in one collective of a sampled step.
+
+    `group` is one number for all its members (derive_group_hash), `seq` counts the group's collectives
+    in the step from 0; `device_ns` is the time between its device events, where there is a device.
+    """
+    return _COLLECTIVE.pack(11, 0, 0, step, group, bytes_, start_ns, end_ns, device_ns, rank, seq, op)
+
+
+def pack_step_phases(
+    step: int,
+    rank: int,
+    iteration: int,
+    forward_ns: int = UNKNOWN_NS,
+    backward_ns: int = UNKNOWN_NS,
+    optimizer_ns: int = UNKNOWN_NS,
+    data_ns: int = UNKNOWN_NS,
+    micro_batches: int = 0,
+) -> bytes:
+    """Pack where one rank's time of a training step went; `iteration` is the framework's own number."""
+    return _PHASES.pack(
+        12, 0, 0, step, iteration, forward_ns, backward_ns, optimizer_ns, data_ns, rank, micro_batches
+    )
+
+
+def derive_group_hash(name: str, ranks: Sequence[int]) -> int:
+    """Return the number by which all members of a process group know it; never 0."""
+    text = f"{name}\0{','.join(map(str, ranks))}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") or 1
+
+
+# A request's id is told of six times in its life, and hashing it costs more than packing a record.
+@functools.lru_cache(maxsize=4096)
 def derive_request_handle(request_id: str) -> int:
     """Return the handle by which every process of an engine knows a request; never 0."""
-    digest = hashlib.blake2b(request_id.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+    digest = hashlib.blake2b(request_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1
 
 

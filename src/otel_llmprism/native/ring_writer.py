@@ -6,6 +6,7 @@ import os
 import platform
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from otel_llmprism.native.ring_layout import RingError, RingHeader
 
 DEFAULT_SLOTS = 1 << 15  # 4 MiB: over 10 s of 8 ranks at 100 steps/s
 _SLOT_SHIFT = 7
+# A module's attribute is two lookups more than its own name, and each may miss the caches.
+_HEADER_BYTES, _HEAD_WORD = layout.HEADER_BYTES, layout.HEAD_WORD
+_HOOK_TIME_WORD = layout.HOOK_TIME_WORD
 # Only a thread that is in the middle of a record holds the lock, for microseconds. If it does not let go,
 # it is the caller itself, interrupted by a signal handler that records too: waiting would last for ever.
 _LOCK_TIMEOUT_S = 0.05
@@ -24,19 +28,36 @@ _IS_STORE_ORDERED = platform.machine().lower() in {"x86_64", "amd64"}
 class RingWriter:
     """One per process; `put` may be called from any of its threads."""
 
+    __slots__ = (
+        "__weakref__",
+        "_capacity",
+        "_end",
+        "_fence",
+        "_head",
+        "_is_open",
+        "_limit",
+        "_lock",
+        "_mask",
+        "_memory",
+        "_view",
+        "_words",
+        "path",
+    )
+
     def __init__(self, path: Path, memory: mmap.mmap, header: RingHeader) -> None:
         self.path = path
         self._memory = memory
         self._view = memoryview(memory)
-        self._words = self._view[: layout.HEADER_BYTES].cast("Q")
-        self._pid = header.writer_pid
+        self._words = self._view[:_HEADER_BYTES].cast("Q")
+        self._end = len(self._view)
         self._capacity = header.capacity
         self._mask = header.capacity - 1
         self._head = 0
-        self._known_tail = 0
+        self._limit = header.capacity  # the head may go so far before the tail is read again
         self._lock = threading.Lock()
         self._fence = threading.Lock()
         self._is_open = True
+        _writers.add(self)
 
     @classmethod
     def create(
@@ -57,42 +78,37 @@ class RingWriter:
 
     def put(self, record: bytes) -> bool:
         """Append one record (whole slots) and publish it at once; False when it was dropped."""
-        # A forked child shares the mapping but is not the producer; asked first, since it may also
-        # have inherited a held lock.
-        if os.getpid() != self._pid:
-            return False
-        size = len(record)
-        count = size >> _SLOT_SHIFT
-        if self._lock.locked() and not self._is_let_go():
+        lock = self._lock
+        if lock.locked() and not self._is_let_go():
             self._words[layout.DROPPED_WORD] += 1
             return False
-        with self._lock:
+        # Not acquire() and release(): a handler that raises between them would leave the lock held for ever.
+        with lock:
             head = self._head
-            if not self._is_open or not self._has_room(head, count):
+            size = len(record)
+            after = head + (size >> _SLOT_SHIFT)
+            if after > self._limit and not self._has_room(after):
                 return False
-            start = layout.HEADER_BYTES + ((head & self._mask) << _SLOT_SHIFT)
+            start = _HEADER_BYTES + ((head & self._mask) << _SLOT_SHIFT)
             end = start + size
-            overrun = end - len(self._view)
-            if overrun <= 0:
+            if end <= self._end:
                 self._view[start:end] = record
             else:
+                overrun = end - self._end
                 self._view[start:] = record[:-overrun]
-                self._view[layout.HEADER_BYTES : layout.HEADER_BYTES + overrun] = record[-overrun:]
+                self._view[_HEADER_BYTES : _HEADER_BYTES + overrun] = record[-overrun:]
             if not _IS_STORE_ORDERED:
                 order_memory(self._fence)
-            self._head = head + count
             # One aligned 8-byte store: a kill before it leaves the slots unseen, after it complete.
-            self._words[layout.HEAD_WORD] = self._head
+            self._head = self._words[_HEAD_WORD] = after
         return True
 
     def add_hook_time(self, duration_ns: int, /) -> None:
         """Add to the time that hooks took in this process; never raises."""
-        if os.getpid() != self._pid:
-            return
         # Without the lock, which would cost as much again: two threads that meet here may lose one call's
         # time, and the reader takes a sum that seems to shrink for none.
         try:  # noqa: SIM105  contextlib.suppress costs more than the addition
-            self._words[layout.HOOK_TIME_WORD] += duration_ns
+            self._words[_HOOK_TIME_WORD] += duration_ns
         except ValueError:
             pass  # closed by another thread: nobody reads it any more
 
@@ -102,20 +118,29 @@ class RingWriter:
 
     def close(self) -> None:
         """Tell the reader that nothing more will come and unmap; the reader removes the file."""
-        if os.getpid() != self._pid:
-            return
         if self._lock.locked() and not self._is_let_go():
             # The record under way is finished when the handler that closes returns: no unmapping here.
-            self._is_open = False
-            self._words[layout.CLOSED_WORD] = 1
+            if self._is_open:
+                self._shut()
             return
         with self._lock:
             if self._is_open:
-                self._is_open = False
-                self._words[layout.CLOSED_WORD] = 1
+                self._shut()
                 self._words.release()
                 self._view.release()
                 self._memory.close()
+
+    def abandon(self) -> None:
+        """Let go of the ring in a forked child, which shares the mapping but is not its producer."""
+        self._lock, self._fence = threading.Lock(), threading.Lock()  # a thread of the parent may hold them
+        self._is_open, self._limit = False, -1
+        # For a fork inside a signal handler inside a record: what that record publishes goes nowhere.
+        self._view = memoryview(bytearray(_HEADER_BYTES))
+        self._words = self._view.cast("Q")
+
+    def _shut(self) -> None:
+        self._is_open, self._limit = False, -1
+        self._words[layout.CLOSED_WORD] = 1
 
     def _is_let_go(self) -> bool:
         if not self._lock.acquire(timeout=_LOCK_TIMEOUT_S):
@@ -123,14 +148,27 @@ class RingWriter:
         self._lock.release()
         return True
 
-    def _has_room(self, head: int, count: int) -> bool:
-        if head + count - self._known_tail <= self._capacity:
-            return True
-        self._known_tail = self._words[layout.TAIL_WORD]
-        if head + count - self._known_tail <= self._capacity:
+    def _has_room(self, after: int) -> bool:
+        if not self._is_open:
+            return False
+        self._limit = self._words[layout.TAIL_WORD] + self._capacity
+        if after <= self._limit:
             return True
         self._words[layout.DROPPED_WORD] += 1
         return False
+
+
+# Asking the kernel for the process id before each record would cost as much as the record itself.
+_writers: "weakref.WeakSet[RingWriter]" = weakref.WeakSet()
+
+
+def _abandon_after_fork() -> None:
+    for writer in list(_writers):
+        writer.abandon()
+    _writers.clear()
+
+
+os.register_at_fork(after_in_child=_abandon_after_fork)
 
 
 def read_clocks() -> tuple[int, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  a folder of our own in it, 0700 and checked
 RUN_FILE = "run.json"
-RUN_VERSION = 0
+RUN_VERSION = 1  # 0, the one before, says the same
 
 
 class RuntimeFolderError(Exception):
@@ -64,8 +64,8 @@ def make_run_folder(root: Path, description: RunDescription) -> Path:
 def read_run_description(folder: Path) -> RunDescription:
     """Read run.json; ValueError or OSError when it is absent, foreign or of another version."""
     fields = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-    if not isinstance(fields, dict) or fields.get("version") != RUN_VERSION:
-        raise ValueError(f"{folder / RUN_FILE} is of another version than {RUN_VERSION}")
+    if not isinstance(fields, dict) or fields.get("version") not in (RUN_VERSION, RUN_VERSION - 1):
+        raise ValueError(f"{folder / RUN_FILE} is neither of version {RUN_VERSION} nor of the one before")
     try:
         return RunDescription(**fields)
     except TypeError as error:

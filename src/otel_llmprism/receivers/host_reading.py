@@ -28,8 +28,7 @@ def read_numbers(path: Path) -> dict[str, int]:
     """Read `key value` lines (a colon and a unit may follow the key and the value)."""
     numbers = {}
     for line in read_text(path).splitlines():
-        key, _, rest = line.partition(" ")
-        first = rest.split(maxsplit=1)[:1]
-        if first and first[0].isdecimal():
-            numbers[key.rstrip(":")] = int(first[0])
+        words = line.split(maxsplit=2)
+        if len(words) > 1 and words[1].isdecimal():
+            numbers[words[0].rstrip(":")] = int(words[1])
     return numbers

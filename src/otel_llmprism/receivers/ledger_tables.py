@@ -2,7 +2,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import accumulate
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ _NAMES: dict[str, type[model.Table]] = {
     "events": model.EventTable,
     "ends": model.EndTable,
     "pauses": model.PauseTable,
+    "collectives": model.CollectiveTable,
+    "phases": model.PhaseTable,
     "series": SeriesTable,
     "samples": SampleTable,
 }
@@ -32,6 +34,10 @@ _NAMES: dict[str, type[model.Table]] = {
 _COLUMNS_OF = {
     table: [(key, _DTYPES[key]) for key in (f"{name}.{field.name}" for field in fields(table))]
     for name, table in _NAMES.items()
+}
+# Most chunks have several tables without rows: wrapping their columns would cost as much as the others'.
+_EMPTY: dict[type[model.Table], Any] = {
+    table: table(*[np.zeros(0, dtype) for _, dtype in columns]) for table, columns in _COLUMNS_OF.items()
 }
 
 
@@ -48,6 +54,8 @@ def wrap_columns(columns: Mapping[str, memoryview]) -> model.LedgerTables:
         ends=_wrap(model.EndTable, columns),
         text=np.frombuffer(columns["text.text"], dtype=np.uint8),
         pauses=_wrap(model.PauseTable, columns),
+        collectives=_wrap(model.CollectiveTable, columns),
+        phases=_wrap(model.PhaseTable, columns),
     )
 
 
@@ -82,4 +90,7 @@ def build_chunk_table(
 
 
 def _wrap(table: type[AnyTable], columns: Mapping[str, memoryview]) -> AnyTable:
+    if not columns[_COLUMNS_OF[table][0][0]]:
+        empty: AnyTable = _EMPTY[table]
+        return empty
     return table(*[np.frombuffer(columns[key], dtype) for key, dtype in _COLUMNS_OF[table]])

@@ -1,7 +1,6 @@
 # Ring slots of one engine's processes -> ledger tables, a chunk's worth at a time. Parts of a step join by
 # step id, never by time; late, missing and unmatched parts are counted. Knows no clock: time comes in.
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -19,17 +18,23 @@ from otel_llmprism.model.steps import (
     PauseTable,
     RankTable,
     RunningTable,
-    StepTable,
 )
 from otel_llmprism.native.ring_records import Kind, StepKind
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.receivers.ring_pending import PendingSteps, ReadySteps
 from otel_llmprism.receivers.ring_requests import PendingRequests
 from otel_llmprism.receivers.ring_slots import Rows, SlotSplitter
+from otel_llmprism.receivers.ring_tables import (
+    build_collectives,
+    build_members,
+    build_phases,
+    build_ranks,
+    build_steps,
+)
 from otel_llmprism.semconv.metric import LOST
 
 _STAGE = "ring"
-_IDENTITY = ("rank", "tp", "pp", "dp", "cp", "ep")
+_MAX_KEPT_PAUSES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,7 @@ class RingAssembler:
         self._free_ns = 0
         self._rank_ends: dict[int, int] = {}
         self._next_step = 0
+        self._pauses = self._requests.take().pauses  # those that steps still to come may have been in
 
     def consume(self, slots: bytes, source: int = 0) -> Rows:
         """Take what was drained from ring `source`; returns the HOOK_OFF rows, which are no ledger's."""
@@ -71,16 +77,17 @@ class RingAssembler:
         if not len(ready.scheduled) and not requests.row_count:
             return None
         running = self._running.to_table()
-        members = _build_members(ready)
-        pauses = requests.pauses
-        ranks, identities = _build_ranks(ready)
-        cycle, gap = self._measure_times(ready, members, ranks, identities, pauses)
+        members = build_members(ready)
+        self._pauses = self._keep_pauses(requests.pauses)
+        collectives = build_collectives(ready)
+        ranks, identities = build_ranks(ready, collectives)
+        cycle, gap = self._measure_times(ready, members, ranks, identities, self._pauses)
         flags = self._check_members(ready, members, running) | ready.flags
         self._running.apply(members)
         if len(ready.scheduled):
             self._count_missing(ready.scheduled["step"])
         return LedgerTables(
-            steps=_build_steps(ready, cycle, gap, flags),
+            steps=build_steps(ready, cycle, gap, flags),
             identities=identities,
             ranks=ranks,
             members=members,
@@ -89,7 +96,9 @@ class RingAssembler:
             events=requests.events,
             ends=requests.ends,
             text=requests.text,
-            pauses=pauses,
+            pauses=requests.pauses,
+            collectives=collectives,
+            phases=build_phases(ready),
         )
 
     def _measure_times(
@@ -112,6 +121,13 @@ class RingAssembler:
         known = output_ready[output_ready != UNKNOWN]
         self._free_ns = max(self._free_ns, int(known.max(initial=0)))
         return cycle, np.where(output["gap_ns"] == UNKNOWN, gap, output["gap_ns"])
+
+    def _keep_pauses(self, fresh: PauseTable) -> PauseTable:
+        """Return those that no step is past yet: a pause may be taken before the step that it was in."""
+        oldest = min((self._free_ns, *self._rank_ends.values()))
+        kept = self._pauses.end_ns > oldest
+        old = (column[kept][-_MAX_KEPT_PAUSES:] for column in astuple(self._pauses))
+        return PauseTable(*map(np.concatenate, zip(old, astuple(fresh), strict=True)))
 
     def _find_runnable(self, ready: ReadySteps, members: MemberTable) -> U64:
         """Return since when each step's work could run: 0 if some of it ran in the step before."""
@@ -143,45 +159,3 @@ class RingAssembler:
     def _count(self, cause: str, amount: int) -> None:
         if amount:
             self._counters.add(LOST, amount, stage=_STAGE, cause=cause)
-
-
-def _build_steps(ready: ReadySteps, cycle_ns: U64, gap_ns: U64, flags: U8) -> StepTable:
-    made = {"cycle_ns": cycle_ns, "gap_ns": gap_ns, "flags": flags}
-    measured = ("output_ready_ns", "execute_ns", "sample_ns", "output_ns")
-    columns: list[Any] = []  # each of its field's dtype; the ring's and the table's names agree
-    for field in fields(StepTable):
-        rows = ready.output if field.name in measured else ready.scheduled
-        columns.append(made[field.name] if field.name in made else rows[field.name].copy())
-    return StepTable(*columns)
-
-
-def _build_members(ready: ReadySteps) -> MemberTable:
-    members = ready.members
-    word = members["word"]
-    return MemberTable(
-        step_row=ready.member_row,
-        change=(word >> 29).astype(np.uint8),
-        is_prefill=(word >> 28 & 1).astype(np.uint8),
-        slot=members["slot"].copy(),
-        tokens=word & np.uint32(0xFFFFFFF),
-        handle=members["handle"].copy(),
-    )
-
-
-def _build_ranks(ready: ReadySteps) -> tuple[RankTable, IdentityTable]:
-    rows = ready.ranks
-    places = np.stack([rows[name] for name in _IDENTITY], axis=1)
-    identities, own = np.unique(places, axis=0, return_inverse=True)
-    # Rank after rank: each one's times lie together and differ little.
-    order = np.lexsort((ready.rank_row, own.ravel()))
-    rows = rows[order]
-    ranks = RankTable(
-        step_row=ready.rank_row[order],
-        identity_row=own.ravel()[order].astype(np.uint32),
-        start_ns=rows["start_ns"].copy(),
-        end_ns=rows["end_ns"].copy(),
-        device_ns=rows["device_ns"].copy(),
-        wait_ns=rows["wait_ns"].copy(),
-    )
-    columns = (np.ascontiguousarray(identities[:, at]) for at in range(len(_IDENTITY)))
-    return ranks, IdentityTable(*columns)

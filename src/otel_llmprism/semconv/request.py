@@ -4,6 +4,9 @@ SPAN_QUEUE = "llmprism.request.queue"
 SPAN_PREFILL = "llmprism.request.prefill"
 SPAN_DECODE = "llmprism.request.decode"
 
+EVENT_PREEMPTED = "llmprism.request.preempted"
+EVENT_RESUMED = "llmprism.request.resumed"
+
 REQUEST_ID = "llmprism.request.id"
 REQUEST_EXTERNAL_ID = "llmprism.request.external_id"
 REQUEST_TOKENS = "llmprism.request.tokens"
@@ -15,6 +18,8 @@ REQUEST_STEPS = "llmprism.request.steps"
 REQUEST_SLOW_STEPS = "llmprism.request.slow_steps"
 REQUEST_PREEMPTIONS = "llmprism.request.preemptions"
 REQUEST_CACHED_TOKENS = "llmprism.request.cached_tokens"
+REQUEST_RECOMPUTED_TOKENS = "llmprism.request.recomputed_tokens"
+REQUEST_LOST_TOKENS = "llmprism.request.lost_tokens"
 REQUEST_UNEXPLAINED_S = "llmprism.request.unexplained_s"
 
 GEN_AI_OPERATION_NAME = "gen_ai.operation.name"

@@ -1,6 +1,5 @@
-# The span of one engine step, its rank children and its links to requests. Constants only.
+# The span of one engine step and its links to requests. Constants only.
 SPAN_STEP = "llmprism.step"
-SPAN_RANK = "llmprism.rank"
 
 STEP_ID = "llmprism.step.id"
 STEP_KIND = "llmprism.step.kind"
@@ -23,16 +22,9 @@ STEP_RESIDUAL = "llmprism.step.residual"
 STEP_ANOMALOUS = "llmprism.step.anomalous"
 STEP_KEPT = "llmprism.step.kept"
 STEP_KEPT_PROBABILITY = "llmprism.step.kept_probability"
+STEP_ITERATION = "llmprism.step.iteration"
 STEP_LINKS_OMITTED = "llmprism.step.links_omitted"
 MODE = "llmprism.mode"
-
-RANK_GLOBAL = "llmprism.rank.global"
-RANK_TP = "llmprism.rank.tp"
-RANK_PP = "llmprism.rank.pp"
-RANK_DP = "llmprism.rank.dp"
-RANK_CP = "llmprism.rank.cp"
-RANK_EP = "llmprism.rank.ep"
-RANK_WAIT_S = "llmprism.rank.wait_s"
 
 KINDS = ("prefill", "decode", "mixed", "train", "idle", "dummy")
 KEPT = ("random", "anomalous", "finding", "deep", "all")

@@ -222,6 +222,10 @@ def test_the_version_after_is_used_when_it_allows_us(store_config: StoreConfig, 
     store = SpanStore(store_config, time.time_ns)
     fill(store, make_request, 1, 1)
     store.close()
+    pool = ConnectionPool(store_config.folder / "spans.db")
+    found = StoreReader(pool, ()).read_traces([(1).to_bytes(16, "big")], 10_000)
+    pool.close()
+    assert [int.from_bytes(trace.trace_id, "big") for trace in found] == [1]
 
 
 def test_a_store_too_new_is_left_as_it_is(store_config: StoreConfig) -> None:

@@ -20,8 +20,8 @@ class StoreCatalog:
                 "SELECT service.text, name.text, operation.kind FROM operation "
                 "JOIN text AS service ON service.id = operation.service "
                 "JOIN text AS name ON name.id = operation.name "
-                "WHERE ?1 IS NULL OR service.text = ?1 ORDER BY 1, 2, 3 LIMIT ?2",
-                (service, MAX_NAMES),
+                "WHERE :service IS NULL OR service.text = :service ORDER BY 1, 2, 3 LIMIT :limit",
+                {"service": service, "limit": MAX_NAMES},
             ).fetchall()
 
     def count_calls(self, start_ns: int, end_ns: int) -> list[tuple[str, str, int]]:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 
-from otel_llmprism.semconv import finding, request, resource, step
+from otel_llmprism.semconv import finding, rank, request, resource, step
 
 MAX_INDEXED = 64
 MAX_INDEXED_VALUE = 256
@@ -14,7 +14,7 @@ SPAN_KEYS = (
     *("gen_ai.response.model", "gen_ai.response.id", "gen_ai.request.id", "gen_ai.conversation.id"),
     *("gen_ai.agent.name", "gen_ai.tool.name"),
     *(step.STEP_ID, step.STEP_KIND, step.STEP_KEPT, step.STEP_ANOMALOUS, step.STEP_GRAPH_MODE, step.MODE),
-    *(step.RANK_GLOBAL, step.RANK_TP, step.RANK_PP, step.RANK_DP),
+    *(step.STEP_ITERATION, rank.RANK_GLOBAL, rank.RANK_TP, rank.RANK_PP, rank.RANK_DP),
     *(finding.FINDING_ID, finding.FINDING_KIND, finding.FINDING_STATE),
     *(finding.FINDING_SUBJECT_TYPE, finding.FINDING_SUBJECT_ID),
     *("error.type", "http.request.method", "http.response.status_code", "http.route"),

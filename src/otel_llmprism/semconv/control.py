@@ -1,0 +1,2 @@
+# Metric names of the deep-dive relay. Constants only.
+CONTROL_REQUESTS = "llmprism.control.requests"

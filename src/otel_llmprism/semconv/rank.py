@@ -1,0 +1,16 @@
+# The span of one rank's part of a step. Constants only.
+SPAN_RANK = "llmprism.rank"
+
+RANK_GLOBAL = "llmprism.rank.global"
+RANK_TP = "llmprism.rank.tp"
+RANK_PP = "llmprism.rank.pp"
+RANK_DP = "llmprism.rank.dp"
+RANK_CP = "llmprism.rank.cp"
+RANK_EP = "llmprism.rank.ep"
+RANK_WAIT_S = "llmprism.rank.wait_s"
+RANK_COLLECTIVES_OMITTED = "llmprism.rank.collectives_omitted"
+RANK_FORWARD_S = "llmprism.rank.forward_s"
+RANK_BACKWARD_S = "llmprism.rank.backward_s"
+RANK_OPTIMIZER_S = "llmprism.rank.optimizer_s"
+RANK_DATA_S = "llmprism.rank.data_s"
+RANK_MICRO_BATCHES = "llmprism.rank.micro_batches"
