@@ -2,6 +2,7 @@
 # Whatever goes wrong here, the caller gets recorders that do nothing, and one line says why.
 import os
 import re
+import time
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from otel_llmprism.instrumentation.step_records import StepRecorder
 from otel_llmprism.instrumentation.switches import Switches, read_switches
 from otel_llmprism.instrumentation.watched_ring import WatchedRing
 from otel_llmprism.native.ring import DEFAULT_SLOTS, RingError, RingWriter
+from otel_llmprism.native.ring_records import HookOff, Mode, Pause, pack_hook_off
 from otel_llmprism.native.ring_writer import read_start_ticks
 from otel_llmprism.native.run_folder import (
     RUN_FILE,
@@ -27,6 +29,7 @@ from otel_llmprism.native.run_folder import (
 
 ENGINE_ID_VARIABLE = "OTEL_LLMPRISM_ENGINE_ID"
 FOLDER_VARIABLE = "OTEL_LLMPRISM_RUN_FOLDER"  # tells the engine's child processes where to join
+RUN_VARIABLE = "OTEL_LLMPRISM_RUN"  # a run that siblings agreed on, in 32 hex digits; else one is minted
 
 
 class EngineRun:
@@ -41,24 +44,26 @@ class EngineRun:
         watched: WatchedRing | None = None,
     ) -> None:
         self.description = description
-        self._writer = writer
+        self.writer = writer
         self._watched = watched
         ring: Ring = watched or writer or NullRing()
         self._ring = ring
         engine_id, run = (description.engine_id, description.run) if description else ("", "")
-        self.steps = StepRecorder(
-            ring, StepKeeper(engine_id, bytes.fromhex(run), switches.steps), switches.mode
-        )
+        self.keeper = StepKeeper(engine_id, bytes.fromhex(run), switches.steps)
+        self.steps = StepRecorder(ring, self.keeper, switches.mode)
         self.requests = RequestRecorder(
             ring, build_sampler(environment), reads_context=switches.reads_context
         )
-        self._hooks: frozenset[str] = switches.hooks if writer is not None else frozenset()
+        self._wanted: frozenset[str] = switches.hooks if writer is not None else frozenset()
+        self.mode = switches.mode if writer is not None else Mode.OFF
+        self._asleep_since_ns = 0
+        self.hooks: list[HookState] = []
         for recorder in (self.steps, self.requests):
-            self._switch(recorder.hook)
+            self._add_hook(recorder.hook)
 
     @property
     def is_on(self) -> bool:
-        return self._writer is not None
+        return self.writer is not None
 
     @property
     def exporter_pid(self) -> int:
@@ -68,16 +73,45 @@ class EngineRun:
     def build_rank_recorder(self, place: RankPlace) -> RankRecorder:
         """Return the recorder of this process's rank."""
         recorder = RankRecorder(self._ring, place)
-        self._switch(recorder.hook)
+        self._add_hook(recorder.hook)
         return recorder
 
-    def _switch(self, hook: HookState) -> None:
-        hook.is_off = hook.name not in self._hooks
+    def set_mode(self, mode: Mode) -> None:
+        """Record from now on as `mode` says; off: a call of a recorder costs one look. From any thread."""
+        if self.writer is None or mode is self.mode:
+            return
+        is_waking = self.mode is Mode.OFF
+        self.mode = self.keeper.mode = mode
+        if mode is Mode.OFF:
+            self._asleep_since_ns = time.monotonic_ns()
+        elif is_waking:
+            self.steps.forget_running()
+        for hook in self.hooks:
+            hook.set_asleep(mode is Mode.OFF)
+        if is_waking:  # no cycle may reach back over the time that nobody watched
+            self.steps.record_pause(self._asleep_since_ns, time.monotonic_ns(), Pause.UNKNOWN)
+
+    def request_deep_steps(self, steps: int) -> bool:
+        """Make the next whole steps that this process schedules deep; False while it is off."""
+        if self.mode is Mode.OFF:
+            return False
+        self.keeper.keep_deep(steps)
+        return True
+
+    def note_absent(self, hook: str) -> None:
+        """Book that a hook found no place in the framework; `hook` is the place's dotted name."""
+        shown = hook.rpartition(".")[0].rpartition(".")[2] + "." + hook.rpartition(".")[2]
+        self._ring.put(pack_hook_off(shown[-32:], time.monotonic_ns(), 0, 0, HookOff.ABSENT))
+
+    def _add_hook(self, hook: HookState) -> None:
+        hook.is_unwanted = hook.name not in self._wanted
+        hook.set_asleep(self.mode is Mode.OFF)
+        self.hooks.append(hook)
 
     def close(self) -> None:
         """Say that this process records no more; the exporter ships what is left and ends."""
-        if self._writer is not None:
-            self._writer.close()
+        if self.writer is not None:
+            self.writer.close()
 
 
 def start_engine_run(
@@ -157,7 +191,7 @@ def _describe_run(
     engine_id = environment.get(ENGINE_ID_VARIABLE, "").strip()
     return RunDescription(
         engine_id=engine_id or f"{engine_name}-{os.urandom(6).hex()}",
-        run=os.urandom(16).hex(),
+        run=environment.get(RUN_VARIABLE, "") or os.urandom(16).hex(),
         job_id=environment.get("OTEL_LLMPRISM_JOB_ID", "").strip(),
         engine_name=engine_name,
         engine_version=engine_version,

@@ -27,6 +27,7 @@ def start_exporter(folder: Path, environment: Mapping[str, str]) -> int:
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
         ],
+        setsigmask=(),  # woken, it is started by the control thread, which blocks what must end an exporter
     )
 
 

@@ -1,11 +1,19 @@
 # Which steps become spans at random: on average one a second and engine, decided at schedule time, so
 # that the decision can travel with the step id. Time comes in as an argument.
+import math
+from collections import deque
 from typing import NamedTuple
 
-from otel_llmprism.model.ids import derive_step_trace_id, is_kept_at_random
-from otel_llmprism.native.ring_records import Kept
+from otel_llmprism.model.ids import start_step_hash
+from otel_llmprism.native.ring_records import Kept, Mode
 
 _SECOND_NS = 1_000_000_000
+DRAWN_AHEAD = 16  # steps whose trace ids are hashed together
+_ABOVE_ALL = b"\xff" * 33  # sorts after every SHA-256 digest
+# Looking a member up in an enumeration costs as much as a call.
+_NO, _RANDOM, _ALL = Kept.NO, Kept.RANDOM, Kept.ALL
+_SENTINEL, _DEEP = Mode.SENTINEL, Mode.DEEP
+_new_tuple = tuple.__new__
 
 
 class StepTicket(NamedTuple):
@@ -14,32 +22,87 @@ class StepTicket(NamedTuple):
     step_id: int
     kept: int  # ring_records.Kept
     probability: float
+    mode: int = Mode.SENTINEL  # ring_records.Mode
 
 
 class StepKeeper:
-    """Numbers the steps of one run from 0 and decides for each at once. One thread."""
+    """Numbers the steps of one run from 0 and decides for each at once. One thread, but for keep_deep."""
 
     def __init__(self, engine_id: str, run: bytes, steps: str) -> None:
-        self._engine_id = engine_id
-        self._run = run
+        self._hash = start_step_hash(engine_id, run)
         self._steps = steps
         self._next_step = 0
         self._second = -1
         self._in_second = 0
-        self._in_previous = 0
+        self._probability = 1.0
+        self._bound = _ABOVE_ALL
+        self._draws: list[bytes] = []
+        self._first_drawn = -DRAWN_AHEAD
+        self.mode = Mode.SENTINEL  # DEEP: every step is deep, until told otherwise
+        self._deep_asked: deque[int] = deque(maxlen=8)  # another thread's wishes, not taken yet
+        self._deep_left = 0
+
+    def keep_deep(self, steps: int) -> None:
+        """Make the next `steps` whole steps deep; of two wishes the longer holds. From any thread."""
+        self._deep_asked.append(steps)
+
+    @property
+    def deep_left(self) -> int:
+        """How many deep steps are still to be scheduled."""
+        return max(self._deep_left, *self._deep_asked, 0)
+
+    def skip_to(self, step_id: int) -> None:
+        """Give the next step this id, where the engine has a number that all its ranks know; never back."""
+        self._next_step = max(self._next_step, step_id)
 
     def admit_step(self, now_ns: int) -> StepTicket:
         """Give the next step its id and decide whether it is kept."""
         step_id = self._next_step
         self._next_step += 1
+        if self._deep_left or self._deep_asked or self.mode == _DEEP:
+            return self._admit_deep(step_id)
         if self._steps != "sample":
-            return StepTicket(step_id, *((Kept.ALL, 1.0) if self._steps == "all" else (Kept.NO, 0.0)))
+            return StepTicket(step_id, *((_ALL, 1.0) if self._steps == "all" else (_NO, 0.0)))
         second = now_ns // _SECOND_NS
         if second != self._second:
-            self._in_previous = self._in_second if second == self._second + 1 else 0
-            self._second, self._in_second = second, 0
+            self._turn_second(second)
         self._in_second += 1
-        probability = 1.0 / self._in_previous if self._in_previous > 1 else 1.0
-        trace_id = derive_step_trace_id(self._engine_id, self._run, step_id)
-        kept = Kept.RANDOM if is_kept_at_random(trace_id, probability) else Kept.NO
-        return StepTicket(step_id, kept, probability)
+        drawn = step_id - self._first_drawn
+        if drawn >= DRAWN_AHEAD:
+            self._draw_ahead(step_id)
+            drawn = 0
+        # A name tuple's own constructor is a Python function: one call more in a step.
+        return _new_tuple(
+            StepTicket,
+            (
+                step_id,
+                _RANDOM if self._draws[drawn] < self._bound else _NO,
+                self._probability,
+                _SENTINEL,
+            ),
+        )
+
+    def _turn_second(self, second: int) -> None:
+        in_previous = self._in_second if second == self._second + 1 else 0
+        self._second, self._in_second = second, 0
+        self._probability = 1.0 / in_previous if in_previous > 1 else 1.0
+        # The decision of is_kept_at_random, as a comparison of bytes.
+        bound = math.ceil(self._probability * 2.0**64)
+        self._bound = bound.to_bytes(8, "big") if bound < 1 << 64 else _ABOVE_ALL
+
+    def _draw_ahead(self, step_id: int) -> None:
+        """Hash some steps at once: alone, with cold caches, each costs five times as much."""
+        self._first_drawn = step_id
+        self._draws = []
+        for number in range(step_id, step_id + DRAWN_AHEAD):
+            state = self._hash.copy()
+            state.update(b"%d" % number)
+            self._draws.append(state.digest())
+
+    def _admit_deep(self, step_id: int) -> StepTicket:
+        while self._deep_asked:
+            self._deep_left = max(self._deep_left, self._deep_asked.popleft())
+        self._deep_left = max(self._deep_left - 1, 0)
+        # The user's `all` has no bounds, which a deep step has, and `none` is none whoever asks.
+        kept = {"all": (_ALL, 1.0), "none": (_NO, 0.0)}.get(self._steps, (Kept.DEEP, 1.0))
+        return StepTicket(step_id, *kept, _DEEP)

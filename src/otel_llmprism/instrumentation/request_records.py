@@ -1,5 +1,7 @@
 # The front end's and the scheduler's hooks about one request's life. Ids and numbers in, ring records
 # out; no prompt, completion or token id can be passed. Never raises.
+from collections.abc import Mapping
+
 from otel_llmprism.instrumentation.guard import HookState, Ring, guarded
 from otel_llmprism.instrumentation.sampling import Sampler
 from otel_llmprism.instrumentation.trace_context import SpanContext, draw_id, parse_traceparent
@@ -13,7 +15,9 @@ from otel_llmprism.native.ring_records import (
     pack_request_event,
 )
 
-NO_CONTEXT = SpanContext(bytes(16), bytes(8), bytes(8), is_sampled=False)
+_QUEUED = RequestEvent.QUEUED  # to look it up in its enumeration costs as much as a call
+_NO_TRACE = bytes(16)
+NO_CONTEXT = SpanContext(_NO_TRACE, bytes(8), bytes(8), is_sampled=False)
 
 
 class RequestRecorder:
@@ -26,6 +30,11 @@ class RequestRecorder:
         self._reads_context = reads_context
 
     @guarded(NO_CONTEXT)
+    def fix_context(self, traceparent: str = "", *, is_local_parent: bool = False) -> SpanContext:
+        """Draw a request's span context, a child of the caller's or a new root; nothing is recorded."""
+        return self._draw_context(traceparent, is_local_parent=is_local_parent)
+
+    @guarded(NO_CONTEXT)
     def record_arrival(
         self,
         request_id: str,
@@ -34,18 +43,19 @@ class RequestRecorder:
         external_id: str = "",
         *,
         is_local_parent: bool = False,
+        context: SpanContext | None = None,
+        queued_ns: int | None = None,
     ) -> SpanContext:
-        """Fix the request's span context: a child of the caller's, or a new root."""
-        caller = parse_traceparent(traceparent) if self._reads_context else None
-        trace_id = caller.trace_id if caller else draw_id(16)
-        context = SpanContext(
-            trace_id=trace_id,
-            span_id=draw_id(8),
-            parent_span_id=caller.span_id if caller else bytes(8),
-            is_sampled=self._sampler(caller, trace_id),
-        )
+        """Book an arrival under `context`, where the front end has fixed one, else under a fresh one.
+
+        `queued_ns` books with it that the scheduler has it since then, for less than a call of its own.
+        Returns the request's span context; NO_CONTEXT on an error.
+        """
+        if context is None or context.trace_id == _NO_TRACE:  # the front end was off
+            context = self._draw_context(traceparent, is_local_parent=is_local_parent)
+        handle = derive_request_handle(request_id)
         record = pack_request_arrived(
-            derive_request_handle(request_id),
+            handle,
             arrival_ns,
             context.trace_id,
             context.span_id,
@@ -53,10 +63,23 @@ class RequestRecorder:
             request_id,
             external_id,
             sampled=context.is_sampled,
-            has_remote_parent=caller is not None and not is_local_parent,
+            has_remote_parent=context.has_remote_parent,
         )
+        if queued_ns is not None:
+            record += pack_request_event(handle, queued_ns, _QUEUED)
         self._ring.put(record)
         return context
+
+    def _draw_context(self, traceparent: str, *, is_local_parent: bool) -> SpanContext:
+        caller = parse_traceparent(traceparent) if self._reads_context else None
+        trace_id = caller.trace_id if caller else draw_id(16)
+        return SpanContext(
+            trace_id=trace_id,
+            span_id=draw_id(8),
+            parent_span_id=caller.span_id if caller else bytes(8),
+            is_sampled=self._sampler(caller, trace_id),
+            has_remote_parent=caller is not None and not is_local_parent,
+        )
 
     @guarded(None)
     def record_event(
@@ -65,6 +88,19 @@ class RequestRecorder:
         """Book one event in a request's life; `step` -1 when it belongs to none."""
         known = step if step >= 0 else UNKNOWN_NS
         self._ring.put(pack_request_event(derive_request_handle(request_id), time_ns, event, known, tokens))
+
+    @guarded(None)
+    def record_events(
+        self, event: RequestEvent, time_ns: int, tokens_of: Mapping[str, int], step: int = -1
+    ) -> None:
+        """Book one event for several requests, all at once and for a fraction of what each would cost."""
+        if tokens_of:
+            known = step if step >= 0 else UNKNOWN_NS
+            records = [
+                pack_request_event(derive_request_handle(request_id), time_ns, event, known, tokens)
+                for request_id, tokens in tokens_of.items()
+            ]
+            self._ring.put(b"".join(records))
 
     @guarded(None)
     def record_end(

@@ -27,13 +27,17 @@ def read_switches(environment: Mapping[str, str], default_mode: Mode = Mode.SENT
     steps = _read(environment, "OTEL_LLMPRISM_STEPS")
     propagators = _read(environment, "OTEL_PROPAGATORS") or "tracecontext"
     return Switches(
-        is_disabled="true"
-        in (_read(environment, "OTEL_LLMPRISM_DISABLED"), _read(environment, "OTEL_SDK_DISABLED")),
+        is_disabled=is_switched_off(environment),
         mode=_MODES.get(_read(environment, "OTEL_LLMPRISM_MODE"), default_mode),
         steps=steps if steps in STEPS else STEPS[0],
         reads_context="tracecontext" in [name.strip() for name in propagators.split(",")],
         hooks=_read_hooks(_read(environment, "OTEL_LLMPRISM_HOOKS")),
     )
+
+
+def is_switched_off(environment: Mapping[str, str]) -> bool:
+    """Tell whether nothing of ours may run, which is more than asleep."""
+    return "true" in (_read(environment, "OTEL_LLMPRISM_DISABLED"), _read(environment, "OTEL_SDK_DISABLED"))
 
 
 def _read_hooks(text: str) -> frozenset[str]:

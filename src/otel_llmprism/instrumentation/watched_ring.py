@@ -1,5 +1,5 @@
-# The ring as recorders see it. A dropped record means that nobody drains: only then it is worth a look
-# whether the exporter process died, and a few times it is started again.
+# The ring as recorders see it. Now and then, and when a record was dropped, it is worth a look whether the
+# exporter process died; a few times it is started again. Other processes' rings depend on this look too.
 import os
 import time
 from collections.abc import Callable
@@ -8,10 +8,11 @@ from otel_llmprism.native.ring import RingWriter
 
 MAX_RESTARTS = 3  # an exporter that dies again and again is not coming back
 LOOK_EVERY_NS = 1_000_000_000
+LOOK_EVERY_PUTS = 16  # a front end's ring takes hours to fill, that of the core behind it seconds
 
 
 class WatchedRing:
-    """Costs one call more than the ring itself as long as nothing is dropped."""
+    """Costs one call more than the ring itself, and every so often a look at a clock or a process."""
 
     def __init__(
         self,
@@ -25,14 +26,17 @@ class WatchedRing:
         self._clock = clock
         self._pid = os.getpid()
         self._restarts = 0
+        self._puts = 0
         self._next_look_ns = 0
 
     def put(self, record: bytes, /) -> bool:
         """Append a record; False when it was dropped."""
-        if self._writer.put(record):
-            return True
-        self._look_after_exporter()
-        return False
+        is_put = self._writer.put(record)
+        self._puts += 1
+        if not is_put or self._puts >= LOOK_EVERY_PUTS:
+            self._puts = 0
+            self._look_after_exporter()
+        return is_put
 
     def add_hook_time(self, duration_ns: int, /) -> None:
         """Add to the time that hooks took in this process."""

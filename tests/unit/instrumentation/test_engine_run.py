@@ -14,7 +14,12 @@ from otel_llmprism.instrumentation.engine_run import EngineRun, join_engine_run,
 from otel_llmprism.instrumentation.exporter_start import build_exporter_environment
 from otel_llmprism.instrumentation.rank_records import RankPlace
 from otel_llmprism.instrumentation.step_records import NO_STEP, EngineState
-from otel_llmprism.instrumentation.watched_ring import LOOK_EVERY_NS, MAX_RESTARTS, WatchedRing
+from otel_llmprism.instrumentation.watched_ring import (
+    LOOK_EVERY_NS,
+    LOOK_EVERY_PUTS,
+    MAX_RESTARTS,
+    WatchedRing,
+)
 from otel_llmprism.native.ring import RingWriter
 from otel_llmprism.testing.clocks import FakeClock
 
@@ -185,7 +190,7 @@ if not child:
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 from otel_llmprism.native.ring import RingReader
-(path,) = run._writer.path.parent.glob("*.ring")
+(path,) = run.writer.path.parent.glob("*.ring")
 reader = RingReader.open(path)
 print(reader.pending, reader.dropped, reader.is_finished())
 """
@@ -232,4 +237,14 @@ def test_a_dead_exporter_is_started_again_a_few_times_and_a_live_one_is_left_alo
         ring.put(bytes(128))
         ring.put(bytes(128))
     assert len(starter.pids) == 1 + MAX_RESTARTS
+    os.waitpid(starter.pids[-1], 0)
+
+
+def test_a_dead_exporter_is_found_before_anything_is_dropped(tmp_path: Path) -> None:
+    starter, clock = Starter(), FakeClock()
+    ring = WatchedRing(RingWriter.create(tmp_path / "a.ring", 64), starter, clock)
+    starter.end_last()
+    assert all(ring.put(bytes(128)) for _ in range(LOOK_EVERY_PUTS))
+    assert len(starter.pids) == 2
+    starter.end_last()
     os.waitpid(starter.pids[-1], 0)

@@ -1,7 +1,8 @@
 import pytest
+from opentelemetry import trace
 
 from otel_llmprism.instrumentation.sampling import build_sampler
-from otel_llmprism.instrumentation.trace_context import Caller, draw_id, parse_traceparent
+from otel_llmprism.instrumentation.trace_context import Caller, draw_id, parse_traceparent, read_current_span
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = f"00-{TRACE}-{SPAN}-01"
@@ -73,3 +74,11 @@ def test_unknown_sampler_or_argument_falls_back_to_the_default() -> None:
     assert build_sampler({"OTEL_TRACES_SAMPLER": "jaeger_remote"})(None, draw_id(16))
     broken = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "many"}
     assert build_sampler(broken)(None, b"\xff" * 16)
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_span_that_another_process_began_is_no_local_one(is_remote: bool) -> None:
+    context = trace.SpanContext(1, 2, is_remote=is_remote, trace_flags=trace.TraceFlags(1))
+    with trace.use_span(trace.NonRecordingSpan(context)):
+        assert read_current_span() == (f"00-{1:032x}-{2:016x}-01", not is_remote)
+    assert read_current_span() == ("", False)

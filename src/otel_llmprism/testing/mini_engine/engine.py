@@ -24,12 +24,16 @@ _IDLE_WAIT_S = 0.05
 @dataclass(frozen=True, slots=True)
 class EngineParts:
     config: EngineConfig
-    run: EngineRun
+    find_run: Callable[[], EngineRun]
     front_end: FrontEnd
     ranks: RankGroup
     worker: Worker
     log: TokenLog
     is_stopping: Callable[[], bool]
+
+    @property
+    def run(self) -> EngineRun:
+        return self.find_run()
 
 
 class Engine:

@@ -8,7 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from otel_llmprism.instrumentation.engine_run import EngineRun, start_engine_run
+from otel_llmprism.instrumentation.engine_run import EngineRun
+from otel_llmprism.instrumentation.process_run import begin_run, end_run
 from otel_llmprism.instrumentation.rank_records import RankPlace
 from otel_llmprism.testing.mini_engine.client import run_client
 from otel_llmprism.testing.mini_engine.collective import Group
@@ -16,6 +17,7 @@ from otel_llmprism.testing.mini_engine.engine import Engine, EngineParts
 from otel_llmprism.testing.mini_engine.front_end import FrontEnd
 from otel_llmprism.testing.mini_engine.model import ModelShard
 from otel_llmprism.testing.mini_engine.rank_group import RankGroup
+from otel_llmprism.testing.mini_engine.records import ProcessRecords
 from otel_llmprism.testing.mini_engine.settings import EngineConfig, LoadConfig, ModelShape
 from otel_llmprism.testing.mini_engine.token_log import TokenLog
 from otel_llmprism.testing.mini_engine.worker import Worker
@@ -30,9 +32,11 @@ def main(arguments: list[str] | None = None) -> int:
     if config.shape.heads % config.ranks:
         sys.stderr.write(f"--ranks {config.ranks}: must divide the model's {config.shape.heads} heads\n")
         return 2
-    run = start_engine_run("mini", VERSION, model="mini", ranks=config.ranks)
+    begin_run("mini", VERSION, model="mini", ranks=config.ranks)
+    records = ProcessRecords(RankPlace(rank=0))
     began_s = time.monotonic()
-    steps = _serve(config, load, run, Path(options.log_tokens) if options.log_tokens else None)
+    log_path = Path(options.log_tokens) if options.log_tokens else None
+    steps, run = _serve(config, load, records, log_path)
     summary: dict[str, object] = {"steps": steps, "seconds": round(time.monotonic() - began_s, 3)}
     if run.description is not None:
         hooks = (run.steps.hook, run.requests.hook)
@@ -98,7 +102,9 @@ def _read_load(options: argparse.Namespace) -> LoadConfig:
     )
 
 
-def _serve(config: EngineConfig, load: LoadConfig, run: EngineRun, log_path: Path | None) -> int:
+def _serve(
+    config: EngineConfig, load: LoadConfig, records: ProcessRecords, log_path: Path | None
+) -> tuple[int, EngineRun]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     client = context.Process(target=run_client, args=(theirs, load), name="client")
@@ -113,15 +119,15 @@ def _serve(config: EngineConfig, load: LoadConfig, run: EngineRun, log_path: Pat
     ranks, log = RankGroup(config), TokenLog(log_path)
     client.start()
     theirs.close()
-    recorder = run.build_rank_recorder(RankPlace(rank=0))
-    worker = Worker(ModelShard(config, 0), Group(0, ranks.peers), recorder, lambda _step: None)
-    parts = EngineParts(config, run, FrontEnd(ours), ranks, worker, log, lambda: is_told_to_stop)
+    group = Group(0, ranks.peers)
+    worker = Worker(ModelShard(config, 0), group, records.find_rank_recorder, lambda _step: None)
+    parts = EngineParts(config, records.find_run, FrontEnd(ours), ranks, worker, log, lambda: is_told_to_stop)
     try:
-        return Engine(parts).run_until_done()
+        return Engine(parts).run_until_done(), records.find_run()
     finally:
         ours.close()
         ranks.stop()
-        run.close()
+        end_run()
         log.close()
         _end_client(client)
 
