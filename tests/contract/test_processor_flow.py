@@ -215,6 +215,7 @@ def test_rejected_data_lies_in_the_dead_letters(tmp_path: Path, backend: OtlpSer
     backend.follow(Refuse(grpc.StatusCode.PERMISSION_DENIED, 403, "no such tenant"))
     running = Running(build_config(tmp_path, backend.grpc_endpoint))
     running.client.send(Signal.TRACES, build_request("refused"))
+    backend.wait_until_asked(1)
     running.client.send(Signal.TRACES, build_request("taken"))
     backend.wait_for(1)
     assert running.stop() == "nothing left"
@@ -355,6 +356,7 @@ def test_backend_may_come_from_the_environment(tmp_path: Path, backend: OtlpServ
     backend.wait_for(1)
     client.close()
     processor.stop()
+    assert read_names(backend) == ["a"]
 
 
 def test_schema_of_the_examples_holds() -> None:

@@ -268,6 +268,10 @@ def test_other_sites_and_strangers_are_refused(start_up: Callable[..., Up]) -> N
     assert "open-sesame" not in "".join(up.said) + up.stop()[1]
 
 
+def test_engines_may_come_for_their_deep_dives(start_up: Callable[..., Up]) -> None:
+    assert start_up().ask("v1/control/requests?engine=e") == {"version": 1, "requests": []}
+
+
 def test_print_config_shows_what_would_run(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "otel_llmprism", "up", "--data", str(tmp_path), "--print-config"],

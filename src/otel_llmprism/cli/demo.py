@@ -1,4 +1,4 @@
-# `demo`: a real small engine, the real path, the page. Starts `up` and the mini engine as a user would,
+# `demo`: a real engine, the real path, the page. Starts `up` and the engine as a user would,
 # as processes of their own, and tells from the query API what arrived.
 import argparse
 import json
@@ -8,19 +8,30 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
+from otel_llmprism.cli.demo_engine import choose_engine
 from otel_llmprism.cli.demo_report import DemoReport
 from otel_llmprism.cli.demo_run import DemoSettings, run_demo
 from otel_llmprism.config.errors import ConfigError
 
-HELP = "run a small engine through the real path on this machine and show what was seen"
+HELP = "run a real engine through the real path on this machine and show what was seen"
 EXAMPLE = "otel-llmprism demo --fault none --seconds 20"
 
 FAULTS = ("none",)
+ENGINES = ("auto", "vllm", "mini")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fault", choices=FAULTS, default="none", help="what to break (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long the engine runs (default 20)")
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="auto",
+        help="vllm, or the mini engine that comes with otel-llmprism; auto: vllm when it is installed",
+    )
+    parser.add_argument(
+        "--engine-python", type=Path, metavar="PATH", help="the Python that has vLLM (default: this one)"
+    )
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="keep the store here (default: a new folder)"
     )
@@ -35,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
     if not 1 <= args.seconds <= 3600:
         raise ConfigError("--seconds must be from 1 to 3600")
     folder = args.data or Path(tempfile.mkdtemp(prefix="otel-llmprism-demo-"))
-    settings = DemoSettings(folder, args.seconds, stays=not args.exit)
-
+    engine = choose_engine(args.engine, args.engine_python, folder, args.seconds)
+    settings = DemoSettings(folder, engine, stays=not args.exit)
     again = f"otel-llmprism up --data {folder / 'data'}" if args.exit else ""
 
     def show(report: DemoReport) -> None:

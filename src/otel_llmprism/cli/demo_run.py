@@ -1,8 +1,7 @@
-# The demo's processes: `up`, then the mini engine, then what the query API says. Every process that is
+# The demo's processes: `up`, then an engine, then what the query API says. Every process that is
 # started here is ended here, by its handle.
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -15,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from otel_llmprism.cli.demo_engine import DemoEngine, run_engine
 from otel_llmprism.cli.demo_report import DemoReport
 from otel_llmprism.semconv.ledger_intake import LEDGER_STEPS
 from otel_llmprism.semconv.step import SPAN_STEP
 
 _START_S, _SETTLE_S, _STOP_S = 30.0, 15.0, 20.0
 _POLL_S = 0.25
-# Enough work that requests share steps and steps take milliseconds, on two cores.
-_LOAD = ("--rate", "20", "--width", "128", "--layers", "4", "--output", "48")
 _PORTS = {"otlp_grpc": 4317, "otlp_http": 4318, "ui": 8317}
 _PORT_TRIES = 3
 
@@ -30,7 +28,7 @@ _PORT_TRIES = 3
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
     folder: Path
-    seconds: float
+    engine: DemoEngine
     stays: bool
 
 
@@ -54,7 +52,7 @@ def run_once(settings: DemoSettings, show: Callable[[DemoReport], None], progres
     log_path = settings.folder / "up.log"
     with log_path.open("w", encoding="utf-8") as log, start_up(settings.folder, ports, log) as up:
         wait_until_ready(up, log_path)
-        engine = run_engine(settings, ports["otlp_grpc"], progress)
+        engine = run_engine(settings.engine, settings.folder, ports["otlp_grpc"], progress)
         report = read_report(url, engine)
         show(report)
         if settings.stays:
@@ -106,36 +104,6 @@ def wait_until_ready(up: subprocess.Popen[bytes], log_path: Path) -> None:
     tail = log_path.read_text(encoding="utf-8").strip().splitlines()[-1:] or ["it said nothing"]
     kind = PortTakenError if "cannot listen on" in tail[0] else RuntimeError
     raise kind(f"`otel-llmprism up` did not start: {tail[0]}; its log is {log_path}")
-
-
-def run_engine(settings: DemoSettings, grpc_port: int, progress: TextIO) -> dict[str, Any]:
-    """Run the mini engine to its end; return the summary it prints last."""
-    command = [sys.executable, "-m", "otel_llmprism.testing.mini_engine", "--ranks", "2"]
-    command += ["--seconds", str(settings.seconds), *_LOAD]
-    # Under the user's own OTEL_* settings the demo would send to their backend.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    endpoint = f"http://127.0.0.1:{grpc_port}"
-    environment = {**kept, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_SERVICE_NAME": "mini-engine"}
-    log_path = settings.folder / "engine.log"
-    with log_path.open("w", encoding="utf-8") as log:
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
-        try:
-            while process.poll() is None:
-                if progress.isatty():
-                    progress.write("\rThe engine is working ... ")
-                    progress.flush()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(1.0)
-        finally:
-            process.terminate()
-            output, _ = process.communicate()
-    if progress.isatty():
-        progress.write("\r\x1b[K")
-    lines = output.strip().splitlines()
-    if process.returncode or not lines:
-        raise RuntimeError(f"the mini engine ended with {process.returncode}; its log is {log_path}")
-    summary: dict[str, Any] = json.loads(lines[-1])
-    return summary
 
 
 def read_report(url: str, engine: dict[str, Any]) -> DemoReport:

@@ -19,6 +19,8 @@ PROGRAM = "otel-llmprism"
 COMMANDS = {
     "up": "everything in one process: OTLP in, a store, a web page and a query API",
     "processor": "run the service: OTLP in, OTLP out, nothing lost",
+    "control": "ask or switch a running engine: status, sentinel, off, deep-dive",
+    "attach": "bring instrumentation into a running Python process",
     "steps": "list the ledgers kept on this machine, export their steps, show one as a trace",
     "demo": "run a small engine through the real path on this machine and show what was seen",
     "doctor": "what is available here, one line each, with the mend",

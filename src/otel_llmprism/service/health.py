@@ -1,6 +1,6 @@
 # Is it alive, is it ready, what does it count: /healthz, /readyz and /metrics on one address.
 # Reads counters and a readiness function; knows nothing of the pipeline behind them.
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -27,9 +27,15 @@ class HealthConfig:
 class HealthServer:
     """A Source; `find_unready` says why the service is not ready, or nothing when it is."""
 
-    def __init__(self, config: HealthConfig, counters: Counters, find_unready: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        config: HealthConfig,
+        counters: Counters,
+        find_unready: Callable[[], str],
+        further: Sequence[Route] = (),
+    ) -> None:
         self._config = config
-        self._app = build_health_app(counters, find_unready)
+        self._app = build_health_app(counters, find_unready, further)
         self._listener: AsgiListener | None = None
         self.port = 0
 
@@ -46,8 +52,10 @@ class HealthServer:
             self._listener.stop(deadline_ns)
 
 
-def build_health_app(counters: Counters, find_unready: Callable[[], str]) -> Starlette:
-    """Return the three routes as an application, for a server or a test client."""
+def build_health_app(
+    counters: Counters, find_unready: Callable[[], str], further: Sequence[Route] = ()
+) -> Starlette:
+    """Return the three routes and `further` ones as an application, for a server or a test client."""
     registry = CollectorRegistry()
     registry.register(CountersCollector(counters, UNITS))
     ProcessCollector(registry=registry)
@@ -68,5 +76,6 @@ def build_health_app(counters: Counters, find_unready: Callable[[], str]) -> Sta
             Route("/healthz", answer_alive),
             Route("/readyz", answer_ready),
             Route("/metrics", answer_metrics),
+            *further,
         ]
     )

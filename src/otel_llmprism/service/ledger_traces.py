@@ -6,12 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_llmprism.exporters.request_spans import (
-    UNKNOWN_NS,
-    EndedRequest,
-    build_request_spans,
-)
 from otel_llmprism.exporters.request_spans import RequestTexts as SharedTexts
+from otel_llmprism.exporters.request_spans import build_request_spans
 from otel_llmprism.exporters.step_spans import RequestLink, StepOrigin, build_step_spans
 from otel_llmprism.model.chunks import cut_chunk_members
 from otel_llmprism.model.clocks import Anchor
@@ -19,35 +15,20 @@ from otel_llmprism.model.member_sums import list_steps_of
 from otel_llmprism.model.members import RunningState, StepMembers
 from otel_llmprism.model.request_texts import RequestTexts
 from otel_llmprism.model.steps import UNKNOWN
-from otel_llmprism.native.ring_records import RequestEvent, derive_request_handle
+from otel_llmprism.native.ring_records import derive_request_handle
 from otel_llmprism.receivers.ledger import LedgerBatch, LedgerSource
 from otel_llmprism.service.ledger_history import LedgerHistory, StepBounds
+from otel_llmprism.service.request_life import END_COLUMNS, EndNote, EventNote, RequestLife, read_arrival
 
 MAX_STEP_LINKS = 16  # of a request: first, slowest, latest
-SAMPLED, REMOTE_PARENT = 1, 2  # ArrivalTable.flags
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    request_id: str
-    external_id: str
-    trace_id: bytes
-    span_id: bytes
-    parent_span_id: bytes
-    flags: int
-    arrival_ns: int
 
 
 @dataclass(slots=True)
-class Life:
+class Past:
     """What the ledger says about one request, as it is found."""
 
-    arrival: Arrival | None = None
-    origin: StepOrigin | None = None
-    scheduled_ns: int = UNKNOWN_NS
-    first_token_ns: int = UNKNOWN_NS
-    ended_ns: int = UNKNOWN_NS
-    totals: tuple[int, ...] = (0, 0, 0, 0, 0, 0, 1)  # as EndTable has them from prompt_tokens on
+    life: RequestLife
+    origin: StepOrigin
     steps: list[tuple[int, int]] = field(default_factory=list)  # id, cycle
 
 
@@ -70,11 +51,12 @@ def build_past_request(
     `request` is its id or the caller's own (external) id.
     """
     handle = _find_handle(history, source, request)
-    life = _follow(history, source, handle)
-    if life.arrival is None or life.origin is None:
+    past = _follow(history, source, handle)
+    if past is None:
         return []
-    linked = choose_steps(life.steps)
-    spans = list(build_request_spans(_to_ended(life, life.arrival), life.origin, texts, linked))
+    linked = choose_steps(past.steps)
+    past.life.steps = len(past.steps)
+    spans = list(build_request_spans(past.life.to_ended(), past.origin, texts, linked))
     for step in linked:
         spans += build_past_step(history, source, step)
     return spans
@@ -102,16 +84,16 @@ def list_members_at(batch: LedgerBatch, row: int) -> StepMembers:
 
 def find_arrivals(
     history: LedgerHistory, source: LedgerSource, handles: Sequence[int], until_step: int
-) -> dict[int, Arrival]:
+) -> dict[int, RequestLife]:
     """Return the arrivals of these requests, as far as the ledger still has them."""
     wanted = np.array(handles, dtype=np.uint64)
-    found: dict[int, Arrival] = {}
+    found: dict[int, RequestLife] = {}
     for batch in _read_run(history, source):
         arrivals = batch.tables.arrivals
         rows = np.flatnonzero(np.isin(arrivals.handle, wanted))
         if len(rows):
             texts = RequestTexts(arrivals, batch.tables.text)
-            found |= {int(arrivals.handle[row]): _read_arrival(batch, texts, row) for row in rows.tolist()}
+            found |= {int(arrivals.handle[row]): read_arrival(arrivals, texts, row) for row in rows.tolist()}
         steps = batch.tables.steps.step
         if len(steps) and int(steps[0]) > until_step:
             break
@@ -130,24 +112,11 @@ def _read_run(history: LedgerHistory, source: LedgerSource) -> Iterator[LedgerBa
     return history.read_batches(bounds, lambda _frame: True)
 
 
-def _read_arrival(batch: LedgerBatch, texts: RequestTexts, row: int) -> Arrival:
-    arrivals = batch.tables.arrivals
-    return Arrival(
-        texts.read_request_id(row),
-        texts.read_external_id(row),
-        texts.read_trace_id(row),
-        texts.read_span_id(row),
-        texts.read_parent_span_id(row),
-        int(arrivals.flags[row]),
-        int(arrivals.arrival_ns[row]),
-    )
-
-
-def _link(members: StepMembers, arrivals: dict[int, Arrival]) -> list[RequestLink]:
+def _link(members: StepMembers, arrivals: dict[int, RequestLife]) -> list[RequestLink]:
     links = []
     for row, handle in enumerate(members.handle.tolist()):
         arrival = arrivals.get(handle)
-        if arrival is not None and arrival.flags & SAMPLED:
+        if arrival is not None and arrival.is_sampled:
             tokens, is_prefill = int(members.tokens[row]), bool(members.is_prefill[row])
             links.append(
                 RequestLink(arrival.trace_id, arrival.span_id, arrival.request_id, tokens, is_prefill)
@@ -169,64 +138,44 @@ def _find_handle(history: LedgerHistory, source: LedgerSource, request: str) -> 
     return external or handle
 
 
-def _follow(history: LedgerHistory, source: LedgerSource, handle: int) -> Life:
-    life = Life()
+def _follow(history: LedgerHistory, source: LedgerSource, handle: int) -> Past | None:
+    past: Past | None = None
+    notes: list[EventNote | EndNote] = []  # also those of another process that lie before the arrival
+    steps: list[tuple[int, int, int]] = []  # schedule start, id, cycle
     for batch in _read_run(history, source):
-        tables = batch.tables
-        for row in np.flatnonzero(tables.arrivals.handle == handle).tolist():
-            life.arrival = _read_arrival(batch, RequestTexts(tables.arrivals, tables.text), row)
-            life.origin = to_origin(batch, 0)
-        _note_events(life, batch, handle)
-        for row in np.flatnonzero(tables.ends.handle == handle).tolist():
-            ends = tables.ends
-            life.ended_ns = int(ends.time_ns[row])
-            columns = (
-                *(ends.prompt_tokens, ends.output_tokens, ends.cached_tokens, ends.steps, ends.preemptions),
-                *(ends.finish, ends.error),
-            )
-            life.totals = tuple(int(column[row]) for column in columns)
-        _note_steps(life, batch, handle)
-    return life
+        arrivals = batch.tables.arrivals
+        for row in np.flatnonzero(arrivals.handle == handle).tolist():
+            life = read_arrival(arrivals, RequestTexts(arrivals, batch.tables.text), row)
+            past = Past(life, to_origin(batch, 0))  # an id that came again: its later request
+        notes += _list_notes(batch, handle)
+        steps += _list_steps(batch, handle)
+    if past is None:
+        return None
+    since_ns = past.life.arrival_ns
+    past.steps = [(step, cycle) for start_ns, step, cycle in steps if start_ns >= since_ns]
+    for note in sorted(notes, key=lambda note: note.time_ns):
+        if note.time_ns < since_ns:
+            continue
+        if isinstance(note, EndNote):
+            past.life.end = note
+        else:
+            past.life.note_event(note)
+    return past
 
 
-def _note_events(life: Life, batch: LedgerBatch, handle: int) -> None:
-    events = batch.tables.events
+def _list_notes(batch: LedgerBatch, handle: int) -> Iterator[EventNote | EndNote]:
+    events, ends = batch.tables.events, batch.tables.ends
     for row in np.flatnonzero(events.handle == handle).tolist():
-        time_ns = int(events.time_ns[row])
-        if events.event[row] == RequestEvent.SCHEDULED and life.scheduled_ns == UNKNOWN_NS:
-            life.scheduled_ns = time_ns
-        elif events.event[row] == RequestEvent.FIRST_TOKEN and life.first_token_ns == UNKNOWN_NS:
-            life.first_token_ns = time_ns
+        yield EventNote(int(events.event[row]), int(events.time_ns[row]), int(events.tokens[row]))
+    for row in np.flatnonzero(ends.handle == handle).tolist():
+        yield EndNote(*(int(getattr(ends, name)[row]) for name in END_COLUMNS))
 
 
-def _note_steps(life: Life, batch: LedgerBatch, handle: int) -> None:
+def _list_steps(batch: LedgerBatch, handle: int) -> Iterator[tuple[int, int, int]]:
     steps = batch.tables.steps
     cycles = np.where(steps.cycle_ns == UNKNOWN, 0, steps.cycle_ns)
     for chunk in range(len(batch.chunks)):
         own = cut_chunk_members(batch.tables, batch.chunks, chunk)
         rows = own.first_step_row + list_steps_of(handle, own.lane_of_step, own.members, own.running)
-        life.steps += [(int(steps.step[row]), int(cycles[row])) for row in rows.tolist()]
-
-
-def _to_ended(life: Life, arrival: Arrival) -> EndedRequest:
-    prompt, output, cached, steps, preemptions, finish, error = life.totals
-    last_seen_ns = max(arrival.arrival_ns, life.scheduled_ns, life.first_token_ns)
-    return EndedRequest(
-        request_id=arrival.request_id,
-        external_id=arrival.external_id,
-        trace_id=arrival.trace_id,
-        span_id=arrival.span_id,
-        parent_span_id=arrival.parent_span_id,
-        has_remote_parent=bool(arrival.flags & REMOTE_PARENT),
-        arrival_ns=arrival.arrival_ns,
-        scheduled_ns=life.scheduled_ns,
-        first_token_ns=life.first_token_ns,
-        ended_ns=last_seen_ns if life.ended_ns == UNKNOWN_NS else life.ended_ns,
-        prompt_tokens=prompt,
-        output_tokens=output,
-        cached_tokens=cached,
-        steps=steps or len(life.steps),
-        preemptions=preemptions,
-        finish=finish,
-        is_error=bool(error),
-    )
+        for row in rows.tolist():
+            yield int(steps.schedule_start_ns[row]), int(steps.step[row]), int(cycles[row])

@@ -12,13 +12,16 @@ from enum import Enum
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.ingress_config import Durability
 from otel_llmprism.pipeline.loss import count_loss
+from otel_llmprism.receivers.auth import load_token
 from otel_llmprism.semconv.delivery import CONFIG_FAILING, RELOADS
+from otel_llmprism.service.control_book import ControlBook
 from otel_llmprism.service.health import HealthServer
 from otel_llmprism.service.native_notice import warn_of_twins
 from otel_llmprism.service.orders import await_order
 from otel_llmprism.service.reload import apply_config
 from otel_llmprism.service.settings import ProcessorConfig
 from otel_llmprism.service.wiring import build_parts
+from otel_llmprism.service.wiring_control import build_control_routes
 from otel_llmprism.service.wiring_feed import measure_log
 
 _LOG = logging.getLogger(__name__)
@@ -42,7 +45,15 @@ class Processor:
         self._unready = "starting"
         self._is_verbose = _ROOT_LOG.level == logging.DEBUG
         self._parts = build_parts(config, environment, self.counters)
-        self.health = HealthServer(config.service.health, self.counters, self._find_unready)
+        self.control = ControlBook(config.service.control, self.counters)
+        self.health = HealthServer(
+            config.service.health,
+            self.counters,
+            self._find_unready,
+            build_control_routes(
+                self.control, load_token(config.service.control.token_file), config.service.health.endpoint
+            ),
+        )
 
     def start(self) -> None:
         """Return once everything listens; on failure nothing is left running."""

@@ -48,7 +48,7 @@ def _list_stage_settings(config: ProcessorConfig) -> tuple[object, ...]:
 def _check_restart(old: ProcessorConfig, new: ProcessorConfig) -> None:
     """Refuse what cannot change under accepted data."""
     before, after = old.service, new.service
-    for key in ("durability", "log", "queue", "health", "shutdown_timeout_s"):
+    for key in ("durability", "log", "queue", "health", "control", "shutdown_timeout_s"):
         if getattr(before, key) != getattr(after, key):
             raise ConfigError(
                 f"service.{key.removesuffix('_s')} cannot change while the service runs: restart it for that"

@@ -19,6 +19,7 @@ from otel_llmprism.pipeline.ingress_config import MIB, Durability
 from otel_llmprism.receivers.otlp_grpc import OtlpGrpcConfig
 from otel_llmprism.receivers.otlp_http import OtlpHttpConfig
 from otel_llmprism.reconstruct.stamp import StampConfig
+from otel_llmprism.service.control_book import ControlConfig
 from otel_llmprism.service.health import HealthConfig
 
 # The outside contract writes these at the top level; they are keys of `service`.
@@ -127,6 +128,7 @@ class ServiceConfig:
     queue: QueueSettings = field(default_factory=QueueSettings)
     ledger: LedgerSettings = field(default_factory=LedgerSettings)
     health: HealthConfig = field(default_factory=HealthConfig)
+    control: ControlConfig = field(default_factory=ControlConfig)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     shutdown_timeout_s: float = 10.0
 

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from otel_llmprism.cli import demo_run
+from otel_llmprism.cli import demo_engine, demo_run
+from otel_llmprism.cli.demo_engine import choose_engine
 from otel_llmprism.cli.demo_report import DemoReport
 from otel_llmprism.cli.demo_run import PortTakenError, choose_port
+from otel_llmprism.config.errors import ConfigError
 
 
 def run_demo(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "otel_llmprism", "demo", "--data", str(folder), "--exit", *words]
+    command = [sys.executable, "-m", "otel_llmprism", "demo", "--engine", "mini"]
+    command += ["--data", str(folder), "--exit", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -60,7 +63,7 @@ def test_port_taken_after_it_was_chosen_is_chosen_again(
         return answer
 
     monkeypatch.setattr(demo_run, "run_once", run_once)
-    settings = demo_run.DemoSettings(tmp_path, 1.0, stays=False)
+    settings = demo_run.DemoSettings(tmp_path, choose_engine("mini", None, tmp_path, 1.0), stays=False)
     assert demo_run.run_demo(settings, lambda _: None, io.StringIO()) is report
 
 
@@ -100,6 +103,8 @@ def test_terminated_demo_leaves_no_process_behind(tmp_path: Path) -> None:
         "-m",
         "otel_llmprism",
         "demo",
+        "--engine",
+        "mini",
         "--seconds",
         "1",
         "--data",
@@ -116,3 +121,16 @@ def test_terminated_demo_leaves_no_process_behind(tmp_path: Path) -> None:
         demo.wait(30)
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_vllm_is_taken_when_its_python_is_given(tmp_path: Path) -> None:
+    engine = choose_engine("auto", Path("/opt/engine/bin/python"), tmp_path, 5.0)
+    assert engine.title == "vLLM"
+    assert "/opt/engine/bin/python" in engine.command
+
+
+def test_without_vllm_the_mini_engine_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_engine, "find_spec", lambda _name: None)
+    assert choose_engine("auto", None, tmp_path, 5.0).title == "the mini engine"
+    with pytest.raises(ConfigError, match="--engine-python"):
+        choose_engine("vllm", None, tmp_path, 5.0)

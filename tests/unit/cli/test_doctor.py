@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from otel_llmprism.cli import doctor
+from otel_llmprism.cli.doctor_checks import machine
 
 
 def run_doctor(endpoint: str = "") -> int:
-    return doctor.run(argparse.Namespace(endpoint=endpoint))
+    return doctor.run(argparse.Namespace(endpoint=endpoint, pid=None, json=False))
 
 
 def test_every_line_has_level_subject_and_finding(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,23 +41,23 @@ def test_malformed_endpoint_fails_with_the_form_to_use(capsys: pytest.CaptureFix
 
 
 def test_switched_off_native_library_is_told_from_an_absent_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "load_library", lambda: None)
+    monkeypatch.setattr(machine, "load_library", lambda: None)
     monkeypatch.setenv("OTEL_LLMPRISM_NATIVE", "off")
-    assert [report.mend for report in doctor.check_native()] == ["unset OTEL_LLMPRISM_NATIVE"]
+    assert [report.mend for report in machine.check_native()] == ["unset OTEL_LLMPRISM_NATIVE"]
     monkeypatch.delenv("OTEL_LLMPRISM_NATIVE")
-    assert "reinstall" in next(iter(doctor.check_native())).mend
+    assert "reinstall" in next(iter(machine.check_native())).mend
 
 
 def test_unwritable_runtime_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(gone))
-    [report] = doctor.check_runtime_folder()
+    [report] = machine.check_runtime_folder()
     assert str(gone) in report.says
     assert report.level == "note"
 
 
 def test_extras_that_are_missing_are_named_each_with_its_mend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
-    processor, up = doctor.check_extras()
+    processor, up = machine.check_extras()
     assert processor.level == "ok"
     assert (up.says, up.mend) == ("missing plotly", "pip install 'otel-llmprism[up]'")

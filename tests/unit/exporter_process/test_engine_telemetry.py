@@ -4,7 +4,7 @@ from typing import Any
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from otel_llmprism.exporters.otlp_metrics import HistogramReading
+from otel_llmprism.exporters.otlp_metrics import HistogramReading, NumberReading
 from otel_llmprism.exporters.request_spans import RequestTexts
 from otel_llmprism.exporters.step_spans import StepOrigin
 from otel_llmprism.instrumentation.keeping import StepKeeper
@@ -41,8 +41,8 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.counters, self.store = Counters(), MetricStore()
-        keeper = StepKeeper("engine", RUN, self.steps_mode)
-        self.steps = StepRecorder(self, keeper, Mode.SENTINEL)
+        self.keeper = StepKeeper("engine", RUN, self.steps_mode)
+        self.steps = StepRecorder(self, self.keeper, Mode.SENTINEL)
         self.requests = RequestRecorder(self, build_sampler({}), reads_context=True)
         self.rank = RankRecorder(self, RankPlace(0))
         book = RequestBook(self.counters)
@@ -233,3 +233,100 @@ def test_local_parent_makes_the_request_internal() -> None:
     spans = bench.consume()
     assert find(spans, "llmprism.request").kind == Span.SPAN_KIND_INTERNAL
     assert {span.name for span in spans} == {"llmprism.request", "llmprism.request.queue"}
+
+
+def test_preemptions_are_events_of_the_phase_they_fell_in() -> None:
+    bench = Bench()
+    bench.requests.record_arrival("r", 0)
+    for event, at_ms, tokens in (
+        (RequestEvent.SCHEDULED, 10, 0),
+        (RequestEvent.PREEMPTED, 12, 6),
+        (RequestEvent.RESUMED, 15, 2),
+        (RequestEvent.FIRST_TOKEN, 20, 0),
+        (RequestEvent.PREEMPTED, 30, 9),
+        (RequestEvent.RESUMED, 35, 0),
+        (RequestEvent.RESPONDED, 50, Finish.LENGTH),
+    ):
+        bench.requests.record_event("r", event, at_ms * MS, tokens=tokens)
+    bench.requests.record_end("r", 48 * MS, Finish.STOP, prompt_tokens=7, output_tokens=3)
+    spans = bench.consume()
+    request = read_attributes(find(spans, "llmprism.request"))
+    assert request["llmprism.request.recomputed_tokens"] == 4 + 9
+    assert request["llmprism.request.preemptions"] == 2
+    assert request["gen_ai.response.finish_reasons"].values[0].string_value == "length"
+    told = {
+        name: [
+            (event.name, (event.time_unix_nano - REALTIME_NS) // MS, read_attributes(event))
+            for event in find(spans, f"llmprism.request.{name}").events
+        ]
+        for name in ("queue", "prefill", "decode")
+    }
+    lost, cached = "llmprism.request.lost_tokens", "llmprism.request.cached_tokens"
+    assert told == {
+        "queue": [],
+        "prefill": [
+            ("llmprism.request.preempted", 12, {lost: 6}),
+            ("llmprism.request.resumed", 15, {cached: 2}),
+        ],
+        "decode": [
+            ("llmprism.request.preempted", 30, {lost: 9}),
+            ("llmprism.request.resumed", 35, {cached: 0}),
+        ],
+    }
+    decode = find(spans, "llmprism.request.decode")
+    assert decode.end_time_unix_nano == REALTIME_NS + 50 * MS  # as the user saw it
+
+
+def test_phases_carry_their_tokens() -> None:
+    bench = Bench()
+    bench.run_request("r")
+    spans = bench.consume()
+    counts = {
+        name: {key for key in read_attributes(find(spans, f"llmprism.request.{name}")) if "tokens" in key}
+        for name in ("queue", "prefill", "decode")
+    }
+    assert counts == {
+        "queue": {"gen_ai.usage.input_tokens"},
+        "prefill": {"gen_ai.usage.input_tokens", "llmprism.request.cached_tokens"},
+        "decode": {"gen_ai.usage.output_tokens"},
+    }
+
+
+def test_engine_that_dies_gives_its_open_requests_with_an_error_and_what_they_got() -> None:
+    bench = Bench()
+    bench.requests.record_arrival("r", 0)
+    bench.requests.record_event("r", RequestEvent.SCHEDULED, 10 * MS)
+    bench.run_step({"r": 7}, 10, ("r",))
+    bench.requests.record_event("r", RequestEvent.FIRST_TOKEN, 19 * MS, 0)
+    bench.run_step({"r": 1}, 20)
+    request = find(bench.consume(is_over=True), "llmprism.request")
+    attributes = read_attributes(request)
+    assert request.status.code == Status.STATUS_CODE_ERROR
+    assert attributes["gen_ai.usage.input_tokens"] == 7
+    assert attributes["gen_ai.usage.output_tokens"] == 2
+    assert attributes["llmprism.request.steps"] == 2
+
+
+def test_gauges_are_the_last_serving_steps_and_training_has_none() -> None:
+    bench = Bench()
+    bench.rank.record_rank(0, 0, 5 * MS)
+    bench.steps.record_trained(bench.keeper.admit_step(0), 0, 5 * MS)
+    bench.consume()
+    assert {reading.name for reading in bench.store.read_all()} == {names.STEP_CYCLE, names.STEP_GAP}
+    state = EngineState(waiting=4, running=2, kv_usage=0.5)
+    ticket = bench.steps.record_scheduled({"r": 1}, (), state, 10 * MS, 11 * MS)
+    bench.steps.record_output(ticket, 12 * MS)
+    bench.steps.record_dummy(20 * MS, 30 * MS)
+    bench.consume()
+    told = {
+        (reading.name, *reading.attributes.values()): reading.value
+        for reading in bench.store.read_all()
+        if isinstance(reading, NumberReading)
+    }
+    assert told == {
+        (names.ENGINE_REQUESTS, "running"): 2,
+        (names.ENGINE_REQUESTS, "waiting"): 4,
+        (names.ENGINE_KV_USAGE,): 0.5,
+        (names.STEP_TOKENS, "prefill"): 0,
+        (names.STEP_TOKENS, "decode"): 1,
+    }

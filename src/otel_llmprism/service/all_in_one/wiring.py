@@ -13,9 +13,11 @@ from otel_llmprism.pipeline.runner import Runner, ShutdownConfig
 from otel_llmprism.service.all_in_one.fan_out import FanOut, Lane
 from otel_llmprism.service.all_in_one.settings import UpSettings
 from otel_llmprism.service.all_in_one.ui_server import UiServer
+from otel_llmprism.service.control_book import ControlBook
 from otel_llmprism.service.health import build_health_app
 from otel_llmprism.service.reload_receivers import ReceiverSet
 from otel_llmprism.service.wiring import build_listeners, build_sink, build_stages
+from otel_llmprism.service.wiring_control import build_control_routes
 from otel_llmprism.service.wiring_feed import to_dead_letters_config, to_ingress_config
 
 
@@ -42,7 +44,10 @@ def build_up(settings: UpSettings, environment: Mapping[str, str]) -> UpParts:
         lanes.append(Lane(further, config.exporters.otlp.in_flight.max_bytes))
     receivers = ReceiverSet(build_listeners(config.receivers, feed, counters))
     # Whoever can reach the page finds it ready: it listens last, when all else does.
-    health = build_health_app(counters, lambda: "")
+    relay = build_control_routes(
+        ControlBook(config.service.control, counters), settings.token, config.ui.endpoint
+    )
+    health = build_health_app(counters, lambda: "", relay)
     ui = UiServer(settings, counters, store.latest_metrics, health.routes)
     runner = Runner(
         feed,

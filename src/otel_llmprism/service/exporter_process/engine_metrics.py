@@ -24,7 +24,7 @@ class EngineMetrics:
     def __init__(self, store: MetricStore, texts: RequestTexts) -> None:
         self._store = store
         self._request_labels = describe_requests(texts)
-        self._has_steps = False
+        self._has_steps = self._is_training = False
 
     def observe_steps(self, tables: LedgerTables) -> None:
         """Book every step of `tables`; dummy runs are never charted."""
@@ -38,16 +38,22 @@ class EngineMetrics:
             labels = label_kind(kind)
             self._store.observe(names.STEP_CYCLE, _to_seconds(steps.cycle_ns[rows]), labels)
             self._store.observe(names.STEP_GAP, _to_seconds(steps.gap_ns[rows]), labels)
-        for phase, tokens in (("prefill", steps.prefill_tokens), ("decode", steps.decode_tokens)):
-            self._store.add(names.STEP_TOKENS, int(tokens.sum(dtype=np.int64)), {"phase": phase})
-        self.set_requests(int(steps.running[-1]), int(steps.waiting[-1]))
-        self._store.set_gauge(names.ENGINE_KV_USAGE, float(steps.kv_usage[-1]), {})
         self._has_steps = True
+        self._is_training = bool((steps.kind == StepKind.TRAIN).any())
+        # Iterations of training and dummy batches know no requests and no cache.
+        serving = np.flatnonzero(~np.isin(steps.kind, (StepKind.TRAIN, StepKind.DUMMY)))
+        if not len(serving):
+            return
+        for phase, tokens in (("prefill", steps.prefill_tokens), ("decode", steps.decode_tokens)):
+            self._store.add(names.STEP_TOKENS, int(tokens[serving].sum(dtype=np.int64)), {"phase": phase})
+        last = int(serving[-1])
+        self.set_requests(int(steps.running[last]), int(steps.waiting[last]))
+        self._store.set_gauge(names.ENGINE_KV_USAGE, float(steps.kv_usage[last]), {})
 
     def take_has_steps(self) -> bool:
-        """Tell whether steps came since the last call: if not, the gauges are stale."""
+        """Tell whether steps came since the last call: if not, the gauges are stale, unless it trains."""
         has_steps, self._has_steps = self._has_steps, False
-        return has_steps
+        return has_steps or self._is_training
 
     def set_requests(self, running: int, waiting: int) -> None:
         self._store.set_gauge(names.ENGINE_REQUESTS, running, {"state": "running"})

@@ -15,7 +15,6 @@ from otel_llmprism.service.exporter_process.request_book import (
     HOLD_NS,
     LiveRequest,
     RequestBook,
-    finish_request,
 )
 
 
@@ -52,7 +51,7 @@ class EngineTelemetry:
 
     def release(self, origin: StepOrigin, hold_ns: int = HOLD_NS) -> Outgoing:
         """Give the spans of requests whose end is at least `hold_ns` ago."""
-        return self._end_requests(self._book.release(origin.anchor.monotonic_ns - hold_ns), origin)
+        return self._end_requests(self._book.release(origin.anchor.monotonic_ns, hold_ns), origin)
 
     def finish(self, origin: StepOrigin) -> Outgoing:
         """Give the spans of all requests that are left: no more tables will come."""
@@ -64,20 +63,21 @@ class EngineTelemetry:
 
     def _sum_up(self, tables: LedgerTables) -> None:
         sums = sum_request_tokens(tables.steps.lane, tables.members, tables.running)
-        rows = (sums.handle.tolist(), sums.steps.tolist(), sums.decode_tokens.tolist())
-        for handle, steps, decode_tokens in zip(*rows, strict=True):
+        columns = (sums.handle, sums.steps, sums.prefill_tokens, sums.decode_tokens)
+        for handle, steps, prefill_tokens, decode_tokens in zip(*(c.tolist() for c in columns), strict=True):
             request = self._book.find(handle)
             if request is not None:
-                request.steps += steps
-                request.decode_tokens += decode_tokens
+                request.life.steps += steps
+                request.life.prefill_tokens += prefill_tokens
+                request.life.decode_tokens += decode_tokens
 
     def _end_requests(self, requests: Iterable[LiveRequest], origin: StepOrigin) -> Outgoing:
         outgoing = Outgoing()
         for request in requests:
-            ended = finish_request(request)
+            ended = request.life.to_ended(origin.anchor.monotonic_ns)
             at_ns = origin.to_realtime_ns(ended.ended_ns)
-            self._metrics.observe_request(ended, at_ns, is_exported=request.is_sampled)
-            if request.is_sampled:
+            self._metrics.observe_request(ended, at_ns, is_exported=request.life.is_sampled)
+            if request.life.is_sampled:
                 links = request.kept_steps.choose()
                 outgoing.add("", build_request_spans(ended, origin, self._texts, links))
         return outgoing

@@ -75,7 +75,7 @@ class KeptStepSpans:
         cycle_ns = 0 if cycle == UNKNOWN else int(cycle)
         for handle in members.handle.tolist():
             request = self._book.find(handle)
-            if request is not None and request.is_sampled:
+            if request is not None and request.life.is_sampled:
                 request.kept_steps.add(step_id, cycle_ns)
         if cycle != UNKNOWN:
             trace_id = derive_step_trace_id(origin.engine_id, origin.run, step_id)
@@ -92,7 +92,7 @@ class KeptStepSpans:
         ended = set()
         for handle in members.handle.tolist():
             request = self._book.find(handle)
-            if request is not None and int(ready[row]) <= request.ended_ns < until_ns:
+            if request is not None and int(ready[row]) <= request.life.left_ns < until_ns:
                 ended.add(handle)
         return ended
 
@@ -101,9 +101,9 @@ class KeptStepSpans:
             request = self._book.find(int(members.handle[row]))
             if request is not None:
                 yield RequestLink(
-                    request.trace_id,
-                    request.span_id,
-                    request.request_id,
+                    request.life.trace_id,
+                    request.life.span_id,
+                    request.life.request_id,
                     int(members.tokens[row]),
                     bool(members.is_prefill[row]),
                 )

@@ -7,7 +7,6 @@ from otel_llmprism.exporters.otlp_attributes import Attributes
 from otel_llmprism.exporters.otlp_metrics import encode_metrics
 from otel_llmprism.exporters.otlp_spans import encode_spans
 from otel_llmprism.exporters.step_spans import StepOrigin
-from otel_llmprism.model.hosts import HostTables
 from otel_llmprism.model.signals import Signal
 from otel_llmprism.model.steps import Anchor
 from otel_llmprism.pipeline.counters import Counters
@@ -16,6 +15,7 @@ from otel_llmprism.service.exporter_process.byte_budget import ByteBudget
 from otel_llmprism.service.exporter_process.engine_metrics import EngineMetrics
 from otel_llmprism.service.exporter_process.engine_telemetry import EngineTelemetry, Outgoing
 from otel_llmprism.service.exporter_process.hook_notes import tell_hooks_off
+from otel_llmprism.service.exporter_process.host_watch import HostWatch
 from otel_llmprism.service.exporter_process.ledger_shipper import LedgerShipper
 from otel_llmprism.service.exporter_process.metric_store import MetricStore
 from otel_llmprism.service.exporter_process.outbox import Parcel
@@ -39,7 +39,7 @@ class LoopParts:
     budget: ByteBudget
     shipper: LedgerShipper
     put: Callable[[Parcel], None]
-    sample_host: Callable[[list[int], int], HostTables]
+    host: HostWatch
     read_anchor: Callable[[], Anchor]
     is_engine_gone: Callable[[], bool]
     build_origin: Callable[[Anchor], StepOrigin]
@@ -49,7 +49,7 @@ class ExporterLoop:
     def __init__(self, parts: LoopParts) -> None:
         self._parts = parts
         anchor = parts.read_anchor()
-        self._started_realtime_ns = anchor.realtime_ns
+        self._started = anchor
         self._next_ns = {"ship": 0, "host": 0, "metrics": anchor.monotonic_ns}
 
     def turn(self) -> bool:
@@ -82,9 +82,11 @@ class ExporterLoop:
         self._send_metrics(anchor)
         parts.rings.remove_finished()
         parts.rings.close()
+        parts.host.close()
 
     def _drain(self) -> None:
         for source, slots in self._parts.rings.drain():
+            self._parts.host.note_slots(self._parts.rings.find_writer(source), slots)
             tell_hooks_off(self._parts.assembler.consume(slots, source))
 
     def _take_tables(self, anchor: Anchor, *, is_final: bool = False) -> None:
@@ -115,7 +117,7 @@ class ExporterLoop:
 
     def _sample_host(self, anchor: Anchor) -> None:
         parts = self._parts
-        tables = parts.sample_host(parts.rings.list_writers(), anchor.monotonic_ns)
+        tables = parts.host.sample(parts.rings.list_writers(), anchor.monotonic_ns)
         if len(tables.series):
             parts.shipper.add_host_samples(tables, anchor)
 
@@ -132,12 +134,19 @@ class ExporterLoop:
                 parts.store.set_counter(reading.name, reading.value, reading.labels)
         payload = encode_metrics(
             parts.resource,
-            parts.store.read_all(),
-            self._started_realtime_ns,
+            [*parts.store.read_all(), *parts.host.read_metrics()],
+            self._find_start(anchor),
             anchor.realtime_ns,
             parts.version,
         )
         self._put(Parcel(Signal.METRICS, payload, 1), anchor.monotonic_ns)
+
+    def _find_start(self, anchor: Anchor) -> int:
+        """Return since when sums count. A clock set back to before that moves it, once."""
+        if anchor.realtime_ns < self._started.realtime_ns:
+            elapsed_ns = anchor.monotonic_ns - self._started.monotonic_ns
+            self._started = Anchor(self._started.monotonic_ns, anchor.realtime_ns - elapsed_ns)
+        return self._started.realtime_ns
 
     def _put(self, parcel: Parcel, now_ns: int) -> None:
         self._parts.budget.draw(len(parcel.payload), now_ns)

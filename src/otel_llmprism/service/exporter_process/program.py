@@ -10,13 +10,16 @@ import time
 from pathlib import Path
 
 from otel_llmprism.config.errors import ConfigError
+from otel_llmprism.native.control_socket import list_socket_roots, remove_dead_sockets
 from otel_llmprism.native.run_folder import RunDescription, check_private, read_run_description
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.semconv.metric import LOST
+from otel_llmprism.service.exporter_process.control_relay import build_relay
 from otel_llmprism.service.exporter_process.loop import ExporterLoop
+from otel_llmprism.service.exporter_process.placement import yield_priority
 from otel_llmprism.service.exporter_process.settings import ExporterSettings, read_exporter_settings
 from otel_llmprism.service.exporter_process.stale_folders import sweep_stale_folders, take_lock
-from otel_llmprism.service.exporter_process.wiring import build_loop, build_outbox, lower_priority
+from otel_llmprism.service.exporter_process.wiring import build_loop, build_outbox
 
 _log = logging.getLogger("otel_llmprism")
 
@@ -48,7 +51,7 @@ def _detach() -> None:
     """Live in a session of our own: a Ctrl-C meant for the engine must not stop the drain."""
     if os.getpgrp() != os.getpid():
         os.setsid()
-    lower_priority()
+    yield_priority()
 
 
 def _serve(folder: Path, run: RunDescription, settings: ExporterSettings) -> int:
@@ -59,19 +62,26 @@ def _serve(folder: Path, run: RunDescription, settings: ExporterSettings) -> int
     except ConfigError as error:
         sys.stderr.write(f"llmprism exporter: {error}\n")
         return 2
+    relay = build_relay(run, os.environ)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
+    if relay is not None:
+        relay.start()
     is_engine_gone = False
     while not stop.is_set() and not is_engine_gone:
         is_engine_gone = not _turn_safely(loop, counters)
         if not is_engine_gone:
             stop.wait(settings.poll_s)
+    if relay is not None:
+        relay.stop()
     loop.finish(is_engine_gone=is_engine_gone)
     outbox.close(time.monotonic() + settings.drain_s)
     if is_engine_gone:
         sweep_stale_folders(folder.parent, time.time())
         shutil.rmtree(folder, ignore_errors=True)
+        for root in list_socket_roots(os.environ):
+            remove_dead_sockets(root)  # a killed process leaves its control socket
     return 0
 
 

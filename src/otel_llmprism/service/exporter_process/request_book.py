@@ -1,39 +1,31 @@
 # The requests in flight: arrivals, events and ends come in as ledger tables, ended requests go out once
-# the steps they were in have had time to come. One thread; time comes in.
+# front end and core told of the end, or nobody will, and the steps they were in have had time to come.
+# One thread; time comes in.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from otel_llmprism.exporters.request_spans import UNKNOWN_NS, EndedRequest
+from otel_llmprism.exporters.request_spans import UNKNOWN_NS
 from otel_llmprism.model.request_texts import RequestTexts
 from otel_llmprism.model.steps import LedgerTables
-from otel_llmprism.native.ring_records import RequestEvent
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.semconv.metric import LOST
 from otel_llmprism.service.exporter_process.kept_steps import KeptSteps
+from otel_llmprism.service.request_life import END_COLUMNS, EndNote, EventNote, RequestLife, read_arrival
 
 # An ended request waits so long for its last steps: longer than a step waits for its ranks.
 HOLD_NS = 1_500_000_000
+# So many holds for the core's end after the front end's: as long as the step may take that it is in.
+_HOLDS_FOR_CORE = 7
 MAX_LIVE = 200_000  # beyond that arrivals are counted as lost: an engine that never ends requests
-_SAMPLED, _REMOTE = 1, 2  # ArrivalTable.flags
+_MAX_EARLY = 10_000  # notes that came before their request's arrival, out of another process's ring
+
+_Note = EventNote | EndNote
 
 
 @dataclass(slots=True)
 class LiveRequest:
-    request_id: str
-    external_id: str
-    trace_id: bytes
-    span_id: bytes
-    parent_span_id: bytes
-    is_sampled: bool
-    has_remote_parent: bool
-    arrival_ns: int
-    scheduled_ns: int = UNKNOWN_NS
-    first_token_ns: int = UNKNOWN_NS
-    ended_ns: int = UNKNOWN_NS
+    life: RequestLife
     kept_steps: KeptSteps = field(default_factory=KeptSteps)
-    end_row: tuple[int, ...] = ()
-    steps: int = 0  # these two by the ledger
-    decode_tokens: int = 0
 
 
 class RequestBook:
@@ -41,121 +33,104 @@ class RequestBook:
         self._counters = counters
         self._live: dict[int, LiveRequest] = {}
         self._ended: dict[int, None] = {}  # handles in order of their ends
+        self._replaced: list[LiveRequest] = []  # ended ones whose id came again
+        self._early: dict[int, list[_Note]] = {}
 
     def count_requests(self) -> tuple[int, int]:
         """Return how many requests were scheduled and not ended, and how many wait for their first step."""
-        open_ones = [request for request in self._live.values() if request.ended_ns == UNKNOWN_NS]
-        running = sum(request.scheduled_ns != UNKNOWN_NS for request in open_ones)
+        open_ones = [live.life for live in self._live.values() if not live.life.is_ended]
+        running = sum(life.scheduled_ns != UNKNOWN_NS for life in open_ones)
         return running, len(open_ones) - running
 
     def note_tables(self, tables: LedgerTables) -> None:
-        self._note_arrivals(tables)
-        self._note_events(tables)
-        self._note_ends(tables)
+        """Take in what happened to requests, in the order of time: an id may come again after its end."""
+        arrivals = tables.arrivals
+        texts = RequestTexts(arrivals, tables.text)
+        handles = arrivals.handle.tolist()
+        notes = _list_notes(tables)
+        came = zip(arrivals.arrival_ns.tolist(), range(len(handles)), strict=True)
+        arrived = ((time_ns, 0, handles[row], row) for time_ns, row in came)
+        told = ((note.time_ns, 1, handle, row) for row, (handle, note) in enumerate(notes))
+        for _, is_note, handle, row in sorted([*arrived, *told]):
+            if is_note:
+                self._note(handle, notes[row][1])
+            else:
+                self._admit(handle, read_arrival(arrivals, texts, row))
 
     def find(self, handle: int) -> LiveRequest | None:
         return self._live.get(handle)
 
     def is_sampled(self, handle: int) -> bool:
         request = self._live.get(handle)
-        return request is not None and request.is_sampled
+        return request is not None and request.life.is_sampled
 
-    def release(self, until_ns: int) -> Iterator[LiveRequest]:
-        """Yield and forget the requests that ended until then, in order of their ends."""
+    def release(self, now_ns: int, hold_ns: int = HOLD_NS) -> Iterator[LiveRequest]:
+        """Yield and forget the requests that ended a hold ago, in order of their ends.
+
+        Those of which only the front end told wait longer while the core still has them.
+        """
+        replaced, self._replaced = self._replaced, []
+        yield from replaced
         for handle in list(self._ended):
             request = self._live[handle]
-            if request.ended_ns > until_ns:
-                return
-            del self._ended[handle], self._live[handle]
-            yield request
+            if _find_release_ns(request.life, hold_ns) <= now_ns:
+                del self._ended[handle], self._live[handle]
+                yield request
+        for handle, early in list(self._early.items()):
+            if early[-1].time_ns + _HOLDS_FOR_CORE * hold_ns <= now_ns:
+                self._count("arrival_missing", len(self._early.pop(handle)))
 
     def release_all(self, now_ns: int) -> Iterator[LiveRequest]:
-        """Yield everything: the engine is gone. What never ended has an empty `end_row`."""
-        yield from self.release(now_ns)
-        for handle, request in list(self._live.items()):
-            del self._live[handle]
-            if request.ended_ns == UNKNOWN_NS:
-                request.ended_ns = now_ns
-            yield request
+        """Yield everything: the engine is gone."""
+        yield from self.release(now_ns, hold_ns=0)
+        for handle in list(self._live):
+            yield self._live.pop(handle)
         self._ended.clear()
 
-    def _note_arrivals(self, tables: LedgerTables) -> None:
-        arrivals = tables.arrivals
-        texts = RequestTexts(arrivals, tables.text)
-        for row in range(len(arrivals)):
-            flags = int(arrivals.flags[row])
-            if len(self._live) >= MAX_LIVE:
-                self._count("too_many_requests")
-                continue
-            self._live[int(arrivals.handle[row])] = LiveRequest(
-                request_id=texts.read_request_id(row),
-                external_id=texts.read_external_id(row),
-                trace_id=texts.read_trace_id(row),
-                span_id=texts.read_span_id(row),
-                parent_span_id=texts.read_parent_span_id(row),
-                is_sampled=bool(flags & _SAMPLED),
-                has_remote_parent=bool(flags & _REMOTE),
-                arrival_ns=int(arrivals.arrival_ns[row]),
-            )
+    def _admit(self, handle: int, life: RequestLife) -> None:
+        known = self._live.get(handle)
+        if known is not None:
+            if not known.life.is_ended:
+                self._count("duplicate_arrival")
+                return
+            self._replaced.append(known)
+            self._ended.pop(handle, None)
+        elif len(self._live) >= MAX_LIVE:
+            self._count("too_many_requests")
+            return
+        self._live[handle] = LiveRequest(life)
+        for note in self._early.pop(handle, ()):
+            self._note(handle, note)
 
-    def _note_events(self, tables: LedgerTables) -> None:
-        events = tables.events
-        columns = (events.handle.tolist(), events.event.tolist(), events.time_ns.tolist())
-        for handle, event, time_ns in zip(*columns, strict=True):
-            request = self._live.get(handle)
-            if request is None:
+    def _note(self, handle: int, note: _Note) -> None:
+        request = self._live.get(handle)
+        if request is None:
+            if len(self._early) < _MAX_EARLY:
+                self._early.setdefault(handle, []).append(note)
+            else:
                 self._count("arrival_missing")
-            elif event == RequestEvent.SCHEDULED and request.scheduled_ns == UNKNOWN_NS:
-                request.scheduled_ns = time_ns
-            elif event == RequestEvent.FIRST_TOKEN and request.first_token_ns == UNKNOWN_NS:
-                request.first_token_ns = time_ns
-
-    def _note_ends(self, tables: LedgerTables) -> None:
-        ends = tables.ends
-        columns = (
-            ends.prompt_tokens,
-            ends.output_tokens,
-            ends.cached_tokens,
-            ends.steps,
-            ends.preemptions,
-            ends.finish,
-            ends.error,
-        )
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        for handle, time_ns, row in zip(ends.handle.tolist(), ends.time_ns.tolist(), rows, strict=True):
-            request = self._live.get(handle)
-            if request is None:
-                self._count("arrival_missing")
-                continue
-            request.ended_ns, request.end_row = time_ns, row
+            return
+        if isinstance(note, EndNote):
+            request.life.end = note
+        else:
+            request.life.note_event(note)
+        if request.life.is_ended:
             self._ended[handle] = None
 
-    def _count(self, cause: str) -> None:
-        self._counters.add(LOST, stage="requests", cause=cause)
+    def _count(self, cause: str, amount: int = 1) -> None:
+        self._counters.add(LOST, amount, stage="requests", cause=cause)
 
 
-def finish_request(request: LiveRequest) -> EndedRequest:
-    """Return the request with its engine's totals, or with the ledger's where the engine told none."""
-    prompt, output, cached, told_steps, preemptions, finish, error = request.end_row or (
-        *(0, request.decode_tokens, 0, 0, 0, 0),
-        1,
-    )
-    return EndedRequest(
-        request_id=request.request_id,
-        external_id=request.external_id,
-        trace_id=request.trace_id,
-        span_id=request.span_id,
-        parent_span_id=request.parent_span_id,
-        has_remote_parent=request.has_remote_parent,
-        arrival_ns=request.arrival_ns,
-        scheduled_ns=request.scheduled_ns,
-        first_token_ns=request.first_token_ns,
-        ended_ns=request.ended_ns,
-        prompt_tokens=prompt,
-        output_tokens=output,
-        cached_tokens=cached,
-        steps=told_steps or request.steps,
-        preemptions=preemptions,
-        finish=finish,
-        is_error=bool(error),
-    )
+def _list_notes(tables: LedgerTables) -> list[tuple[int, _Note]]:
+    events, ends = tables.events, tables.ends
+    columns = (events.event.tolist(), events.time_ns.tolist(), events.tokens.tolist())
+    told: list[_Note] = [EventNote(*row) for row in zip(*columns, strict=True)]
+    end_columns = (getattr(ends, name).tolist() for name in END_COLUMNS)
+    told += [EndNote(*row) for row in zip(*end_columns, strict=True)]
+    return list(zip([*events.handle.tolist(), *ends.handle.tolist()], told, strict=True))
+
+
+def _find_release_ns(life: RequestLife, hold_ns: int) -> int:
+    if life.end is None and life.is_queued:
+        return life.responded_ns + _HOLDS_FOR_CORE * hold_ns
+    return max(life.left_ns, life.ended_ns) + hold_ns

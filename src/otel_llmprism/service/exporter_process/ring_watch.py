@@ -54,6 +54,10 @@ class RingWatch:
         """Return the pids of the processes that write."""
         return sorted({reader.header.writer_pid for reader in self._readers.values()})
 
+    def find_writer(self, source: int) -> int:
+        """Return the pid of the process that writes ring `source`."""
+        return self._readers[source].header.writer_pid
+
     @property
     def is_over(self) -> bool:
         """Whether there were rings and none is left."""

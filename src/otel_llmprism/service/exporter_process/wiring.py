@@ -1,6 +1,5 @@
 # The exporter process on one screen: rings -> assembler -> ledger, spans, metrics -> outbox -> OTLP.
 # This module alone says what is joined to what.
-import os
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,16 +18,18 @@ from otel_llmprism.native.ring import read_clocks
 from otel_llmprism.native.ring_writer import read_start_ticks
 from otel_llmprism.native.run_folder import RunDescription
 from otel_llmprism.pipeline.counters import Counters
-from otel_llmprism.receivers.host import read_host, to_host_tables
 from otel_llmprism.receivers.ring import RingAssembler, RingAssemblerConfig
 from otel_llmprism.service.exporter_process.byte_budget import ByteBudget
 from otel_llmprism.service.exporter_process.engine_metrics import EngineMetrics
 from otel_llmprism.service.exporter_process.engine_telemetry import EngineTelemetry
+from otel_llmprism.service.exporter_process.gpu_watch import start_gpu_watch
+from otel_llmprism.service.exporter_process.host_watch import HostWatch
 from otel_llmprism.service.exporter_process.kept_step_spans import KeptStepSpans
 from otel_llmprism.service.exporter_process.ledger_shipper import LedgerShipper
 from otel_llmprism.service.exporter_process.loop import ExporterLoop, LoopParts
 from otel_llmprism.service.exporter_process.metric_store import MetricStore
 from otel_llmprism.service.exporter_process.outbox import Outbox, Parcel
+from otel_llmprism.service.exporter_process.placement import Placement
 from otel_llmprism.service.exporter_process.request_book import RequestBook
 from otel_llmprism.service.exporter_process.resource import build_resource
 from otel_llmprism.service.exporter_process.ring_watch import RingWatch
@@ -77,7 +78,9 @@ def build_loop(
         budget=budget,
         shipper=LedgerShipper(folder, node, resource, files.append, version=__version__, counters=counters),
         put=put,
-        sample_host=lambda pids, now_ns: to_host_tables(list(read_host(pids)), now_ns),
+        host=HostWatch(
+            Placement(), start_gpu_watch(environment.get("CUDA_VISIBLE_DEVICES"), settings.host_s)
+        ),
         read_anchor=read_anchor,
         is_engine_gone=lambda: read_start_ticks(run.starter_pid) != run.starter_ticks,
         build_origin=lambda anchor: StepOrigin(run.engine_id, run_id, anchor),
@@ -91,8 +94,3 @@ def build_ledger_files(
     """Return where the ledger is kept on this node; ConfigError when the bound cannot be read."""
     kept = read_ledger_folder(environment)
     return LedgerFiles(LedgerFilesConfig(kept.folder, kept.max_bytes), owner, counters)
-
-
-def lower_priority() -> None:
-    """Leave the engine its cores."""
-    os.nice(10)
