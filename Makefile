@@ -19,11 +19,12 @@ $(STAMP): pyproject.toml $(NATIVE_SOURCES)
 venv: $(STAMP) ## make .venv with everything installed
 native: $(STAMP) ## rebuild the native library after a change
 
-demo: $(STAMP) ## run the main job: a small engine, the processor, the page (in a pipe: until done)
-	$(BIN)/otel-llmprism demo --fault none $$([ -t 1 ] || echo --exit)
+demo: $(STAMP) ## run the main job: an engine, the processor, the page (vLLM after make engines; in a pipe: until done)
+	engines=$$($(BIN)/python tools/build_engines.py --check 2>/dev/null) && python="--engine-python $$engines/bin/python"; \
+	$(BIN)/otel-llmprism demo --fault none $$python $$([ -t 1 ] || echo --exit)
 
 test: $(STAMP) ## run the tests that need nothing but Python
-	$(BIN)/python -m pytest -m "not integration"
+	$(BIN)/python -m pytest -m "not integration and not signature"
 
 check: $(STAMP) ## run every check that CI runs
 	$(BIN)/ruff check .
@@ -36,7 +37,15 @@ tools: $(STAMP) ## build Collector, telemetrygen and Jaeger (pinned) into a cach
 	$(BIN)/python tools/build_tools.py
 
 integration: $(STAMP) ## run the tests against the real Collector, telemetrygen and Jaeger
-	$(BIN)/python -m pytest -m integration
+	$(BIN)/python -m pytest -m "integration and not engine"
+
+.PHONY: engines engines-test
+engines: $(STAMP) ## install real vLLM (pinned, CPU) and fetch engines' sources into a cache outside the clone
+	$(BIN)/python tools/build_engines.py
+	$(BIN)/python tools/fetch_engine_sources.py
+
+engines-test: $(STAMP) ## run the tests against real vLLM and the engines' real sources; needs make engines
+	$(BIN)/python -m pytest -m "engine or signature"
 
 bench-store: $(STAMP) ## measure SQLite against DuckDB for the store; writes benchmarks/results/store_engines.md
 	$(BIN)/python -m pip install --quiet duckdb
@@ -47,6 +56,20 @@ bench-bytes: $(STAMP) ## measure what leaves an engine's node and write benchmar
 
 bench-import: $(STAMP) ## measure the import of the instrumentation and write benchmarks/results/import_time.md
 	$(BIN)/python benchmarks/import_time.py --write
+
+.PHONY: bench-startup bench-vllm bench-vllm-hooks
+bench-vllm-hooks: $(STAMP) ## measure the hooks inside real vLLM and write benchmarks/results/vllm_hooks.md
+	$(BIN)/python benchmarks/vllm_hooks.py --write
+
+bench-startup: $(STAMP) ## measure what the start of an engine pays and write benchmarks/results/startup.md
+	$(BIN)/python benchmarks/startup.py --write
+
+bench-vllm: $(STAMP) ## measure real vLLM with and without us (a quarter of an hour; needs make engines)
+	$(BIN)/python benchmarks/vllm_overhead.py --write
+
+.PHONY: bench-hooks
+bench-hooks: $(STAMP) ## measure what our hooks cost a step and write benchmarks/results/hook_cost.md
+	$(BIN)/python benchmarks/hook_cost.py --write
 
 bench-ledger: $(STAMP) ## measure ring and ledger and write benchmarks/results/ledger.md
 	$(BIN)/python benchmarks/ledger.py
@@ -87,6 +110,13 @@ bench-relay: $(STAMP) ## measure CPU and delay of a relayed span against the Col
 SOAK_MINUTES ?= 10
 soak: $(STAMP) ## watch the processor's memory while its backend is down, SOAK_MINUTES long
 	$(BIN)/python benchmarks/soak.py --minutes $(SOAK_MINUTES) --write benchmarks/results/soak.md
+
+.PHONY: soak-engine bench-exporter
+soak-engine: $(STAMP) ## watch the memory of an instrumented engine and its exporter, SOAK_MINUTES long
+	$(BIN)/python benchmarks/soak_engine.py --minutes $(SOAK_MINUTES) --write
+
+bench-exporter: $(STAMP) ## measure the exporter's CPU at 100 steps/s of 8 ranks; writes benchmarks/results/exporter_cpu.md
+	$(BIN)/python benchmarks/exporter_cpu.py --write
 
 format: $(STAMP) ## format the sources
 	$(BIN)/ruff format .

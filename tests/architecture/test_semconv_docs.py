@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 
 from otel_llmprism import semconv
-from otel_llmprism.semconv import metric
+from otel_llmprism.semconv import gpu, metric
 
 PAGE = Path(__file__).parents[2] / "docs" / "semconv.md"
 ROW = re.compile(r"^\| `([a-z0-9_.]+)` \| (.*) \|$", re.MULTILINE)
-NAME = re.compile(r"(llmprism|gen_ai|service|host|process)\.[a-z0-9_.]+")
+NAME = re.compile(r"(llmprism|gen_ai|service|host|process|hw|network|error)\.[a-z0-9_.]+")
 SOURCE = Path(semconv.__file__).parents[1]
 RESERVED = "(reserved: not emitted yet)"
 # They name what they look for in spans, and emit none of it.
@@ -56,7 +56,8 @@ def test_every_row_says_its_stability() -> None:
 
 def test_metric_rows_show_the_unit_that_is_sent() -> None:
     rows = read_rows()
-    assert {name: rows[name][0] for name in metric.UNITS} == metric.UNITS
+    units = metric.UNITS | gpu.UNITS
+    assert {name: rows[name][0] for name in units} == units
 
 
 def test_histograms_have_rising_boundaries() -> None:

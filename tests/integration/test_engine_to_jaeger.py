@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from otel_llmprism.model.ids import derive_span_id, derive_step_trace_id
-from otel_llmprism.semconv import ledger, metric, request, step
+from otel_llmprism.semconv import ledger, metric, rank, request, step
 from otel_llmprism.testing.jaeger import JaegerClient, JaegerSpan
 from otel_llmprism.testing.processor_program import ProcessorSetup
 from otel_llmprism.testing.programs import Programs, find_free_port, wait_until
@@ -154,9 +154,9 @@ def check_step_traces(chain: Chain, run: EngineRun, requests: set[tuple[str, str
         assert root.span_id == derive_span_id(bytes.fromhex(trace_id), step.SPAN_STEP).hex()
         assert root.tags[step.STEP_ID] == number
         assert root.tags[step.STEP_KEPT] == "all"
-        ranks = {span.span_id for span in spans if span.name == step.SPAN_RANK}
+        ranks = {span.span_id for span in spans if span.name == rank.SPAN_RANK}
         assert ranks == {
-            derive_span_id(bytes.fromhex(trace_id), step.SPAN_RANK, rank).hex() for rank in (0, 1)
+            derive_span_id(bytes.fromhex(trace_id), rank.SPAN_RANK, place).hex() for place in (0, 1)
         }
         assert all(span.parent_id == root.span_id for span in spans if span.span_id in ranks)
         linked.update(root.links)
