@@ -9,7 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results" / "import_time.md"
-MODULES = ("otel_llmprism.instrumentation.engine_run", "otel_llmprism.instrumentation.rank_records")
+MODULES = (
+    "otel_llmprism.instrumentation.entry_points",
+    "otel_llmprism.instrumentation.engine_run",
+    "otel_llmprism.instrumentation.rank_records",
+)
 REACH_MS = 50
 HEAVY = ("torch", "numpy", "grpc", "opentelemetry")
 _SCRIPT = """

@@ -3,6 +3,7 @@
 #   make bench-relay      (or: python benchmarks/relay.py --pairs 5 --write benchmarks/results/relay.md)
 import argparse
 import datetime as dt
+import os
 import statistics
 import sys
 from collections.abc import Callable
@@ -60,6 +61,7 @@ class Row:
 
 def main() -> int:
     options = parse_arguments()
+    load_before = os.getloadavg()[0]
     load = Load(options.rate, int(options.rate * options.seconds), int(options.rate * options.warm_up))
     rows = [Row(compression, is_durable) for compression, is_durable in CONDITIONS[: options.conditions]]
     for number in range(options.pairs):
@@ -68,7 +70,7 @@ def main() -> int:
     lines = [format_header(options), *(row.format() for row in rows), ""]
     if not options.no_latency:
         lines += measure_latency(options.seconds)
-    text = "\n".join([*lines, format_footer(options)])
+    text = "\n".join([*lines, format_footer(options, load_before)])
     print(text)
     if options.write:
         options.write.write_text(text + "\n")
@@ -160,12 +162,13 @@ two rows.
 |---|---|---|---|---|"""
 
 
-def format_footer(options: argparse.Namespace) -> str:
-    del options
+def format_footer(options: argparse.Namespace, load_before: float) -> str:
     today = dt.datetime.now(dt.UTC).date().isoformat()
     return (
         f"Machine: {read_machine()}.\nVersions: {read_versions()}.\n"
-        f"Command: `make bench-relay` ({today}); what else ran was not recorded."
+        f"Command: `python benchmarks/relay.py --pairs {options.pairs} --seconds {options.seconds:g}` "
+        f"({today}; `make bench-relay`).\nLoad average before it began: {load_before:.1f}; what else runs "
+        "on the machine costs\nboth systems their cache, and the single ratios spread with it."
     )
 
 
