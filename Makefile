@@ -24,7 +24,7 @@ demo: $(STAMP) ## run the main job: an engine, the processor, the page (vLLM aft
 	$(BIN)/otel-llmprism demo --fault none $$python $$([ -t 1 ] || echo --exit)
 
 test: $(STAMP) ## run the tests that need nothing but Python
-	$(BIN)/python -m pytest -m "not integration and not signature"
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "not integration and not signature"
 
 check: $(STAMP) ## run every check that CI runs
 	$(BIN)/ruff check .
@@ -37,7 +37,7 @@ tools: $(STAMP) ## build Collector, telemetrygen and Jaeger (pinned) into a cach
 	$(BIN)/python tools/build_tools.py
 
 integration: $(STAMP) ## run the tests against the real Collector, telemetrygen and Jaeger
-	$(BIN)/python -m pytest -m "integration and not engine"
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "integration and not engine"
 
 .PHONY: engines engines-test
 engines: $(STAMP) ## install real vLLM (pinned, CPU) and fetch engines' sources into a cache outside the clone
@@ -45,7 +45,7 @@ engines: $(STAMP) ## install real vLLM (pinned, CPU) and fetch engines' sources 
 	$(BIN)/python tools/fetch_engine_sources.py
 
 engines-test: $(STAMP) ## run the tests against real vLLM and the engines' real sources; needs make engines
-	$(BIN)/python -m pytest -m "engine or signature"
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "engine or signature"
 
 bench-store: $(STAMP) ## measure SQLite against DuckDB for the store; writes benchmarks/results/store_engines.md
 	$(BIN)/python -m pip install --quiet duckdb

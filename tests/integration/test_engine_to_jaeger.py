@@ -67,6 +67,8 @@ def chain(
     }
     quiet = environment | {"OTEL_TRACES_SAMPLER": "always_off"}  # Jaeger traces itself otherwise
     jaeger = programs.start("jaeger", [tools["jaeger"], "--config", configurations / "jaeger.yaml"], quiet)
+    # First the backend: what meets a closed door is sent again only after seconds.
+    jaeger.await_port(ports["BACKEND_GRPC"]).await_port(ports["JAEGER_HTTP"])
     is_with_processor = request.param == "with processor"
     enriched = f"grpc://{environment['ENRICHED_GRPC']}"
     processor = ProcessorSetup(tmp_path, enriched, grpc_port=ports["PROCESSOR_GRPC"])
@@ -75,7 +77,6 @@ def chain(
     config = configurations / ("collector-inline.yaml" if is_with_processor else "collector.yaml")
     collector = programs.start("collector", [tools["otelcol-llmprism"], "--config", config], environment)
     collector.await_port(ports["COLLECTOR_GRPC"])
-    jaeger.await_port(ports["BACKEND_GRPC"]).await_port(ports["JAEGER_HTTP"])
     return Chain(
         JaegerClient(ports["JAEGER_HTTP"]),
         ports["COLLECTOR_GRPC"],
@@ -132,8 +133,7 @@ def test_every_request_and_step_is_in_jaeger_and_links_lead_both_ways(
 def check_request_traces(chain: Chain, requests: list[JaegerSpan]) -> None:
     """Each request is a child of its client's span, with queue, prefill and decode below it."""
     for span in requests:
-        trace = chain.jaeger.read_trace(span.trace_id)
-        (client,) = [other for other in trace if other.service == CLIENT_SERVICE]
+        trace, client = await_client(chain, span.trace_id)
         assert client.tags["span.kind"] == "client"
         assert span.parent_id == client.span_id
         children = {child.name for child in trace if child.parent_id == span.span_id}
@@ -142,6 +142,17 @@ def check_request_traces(chain: Chain, requests: list[JaegerSpan]) -> None:
         )
         assert request.SPAN_QUEUE in children
         assert span.tags[request.GEN_AI_USAGE_OUTPUT_TOKENS] >= 1
+
+
+def await_client(chain: Chain, trace_id: str) -> tuple[list[JaegerSpan], JaegerSpan]:
+    """Return a request's trace once its client's span is in it: that one comes in a parcel of its own."""
+
+    def with_client() -> tuple[list[JaegerSpan], JaegerSpan] | None:
+        trace = chain.jaeger.read_trace(trace_id)
+        clients = [span for span in trace if span.service == CLIENT_SERVICE]
+        return (trace, clients[0]) if len(clients) == 1 else None
+
+    return wait_until(with_client, f"not one client span in trace {trace_id}", 20)
 
 
 def check_step_traces(chain: Chain, run: EngineRun, requests: set[tuple[str, str]]) -> None:
