@@ -45,7 +45,7 @@ class ExpectationTable(Table):
 
 @dataclass(frozen=True, slots=True)
 class ScoredTable(Table):
-    """Steps with what was expected of them, in step order; only charted kinds (prefill, decode, mixed, train).
+    """Steps with what was expected of them, in step order; charted kinds only (no idle, no dummy steps).
 
     `residual` is ln(cycle / expected), NaN where nothing was expected. `is_flagged`: slower than its work
     explains, by the step's own limit.
