@@ -38,7 +38,7 @@ def is_listening(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def wait_until(check: Callable[[], T], why: str, timeout_s: float = START_TIMEOUT_S) -> T:
+def wait_until(check: Callable[[], T | None], why: str, timeout_s: float = START_TIMEOUT_S) -> T:
     """Return the first true answer of `check`; raises ProgramError(why) after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not (answer := check()):
