@@ -28,6 +28,8 @@ from otel_llmprism.service.query.app import Apis, build_app
 from otel_llmprism.service.query.jaeger_routes import JaegerApi
 from otel_llmprism.service.query.live import LiveNumbers
 from otel_llmprism.service.query.llmprism_routes import LlmprismApi
+from otel_llmprism.service.query.sentinel_routes import SentinelApi
+from otel_llmprism.testing.sentinel_fake import FakeSentinel
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "query"
 NOW_NS = 1_700_000_100 * 10**9
@@ -51,6 +53,12 @@ class AsgiClient:
         self._app = app
 
     def get(self, path: str, query: str = "", method: str = "GET", **headers: str) -> Answer:
+        return self._ask(path, query, method, b"", headers)
+
+    def post(self, path: str, body: bytes = b"{}", **headers: str) -> Answer:
+        return self._ask(path, "", "POST", body, {"content_type": "application/json", **headers})
+
+    def _ask(self, path: str, query: str, method: str, body: bytes, headers: dict[str, str]) -> Answer:
         sent = {
             "host": "127.0.0.1:8317",
             **{name.replace("_", "-"): value for name, value in headers.items()},
@@ -69,13 +77,13 @@ class AsgiClient:
             "server": ("127.0.0.1", 8317),
             "client": ("127.0.0.1", 5),
         }
-        return asyncio.run(self._call(scope))
+        return asyncio.run(self._call(scope, body))
 
-    async def _call(self, scope: dict[str, Any]) -> Answer:
+    async def _call(self, scope: dict[str, Any], body: bytes) -> Answer:
         messages: list[Any] = []
 
         async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b"", "more_body": False}
+            return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message: Any) -> None:
             messages.append(message)
@@ -98,7 +106,14 @@ def monotonic_ns() -> list[int]:
 
 
 @pytest.fixture
-def app(tmp_path: Path, counters: Counters, monotonic_ns: list[int]) -> Iterator[ASGIApp]:
+def sentinel() -> FakeSentinel:
+    return FakeSentinel(lambda: NOW_NS)
+
+
+@pytest.fixture
+def app(
+    tmp_path: Path, counters: Counters, monotonic_ns: list[int], sentinel: FakeSentinel
+) -> Iterator[ASGIApp]:
     store = SpanStore(StoreConfig(tmp_path / "data"), time.time_ns)
     payload = build_traces()
     store.write_spans(payload, SpanColumns(SPAN_KEYS, RESOURCE_KEYS).read_rows(payload))
@@ -109,6 +124,7 @@ def app(tmp_path: Path, counters: Counters, monotonic_ns: list[int]) -> Iterator
         Apis(
             JaegerApi(reader, catalog, lambda: NOW_NS, with_content=False),
             LlmprismApi(reader, catalog, live, lambda: NOW_NS, with_content=False),
+            SentinelApi(sentinel, reader, lambda: NOW_NS),
         )
     )
     pool.close()

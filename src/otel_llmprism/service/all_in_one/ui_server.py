@@ -22,6 +22,8 @@ from otel_llmprism.service.query.guard import Guard, describe_hosts
 from otel_llmprism.service.query.jaeger_routes import JaegerApi
 from otel_llmprism.service.query.live import LiveNumbers
 from otel_llmprism.service.query.llmprism_routes import LlmprismApi
+from otel_llmprism.service.query.sentinel_routes import SentinelApi
+from otel_llmprism.service.query.sentinel_view import NoSentinel, SentinelView
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -35,12 +37,12 @@ class UiServer:
         counters: Counters,
         latest_metrics: LatestMetrics,
         more_routes: Sequence[BaseRoute],
+        sentinel: SentinelView | None = None,
     ) -> None:
         address = parse_listen_address(settings.config.ui.endpoint)
         self._pool = ConnectionPool(settings.data / FILE_NAME)
-        app = build_app(
-            _build_apis(settings, self._pool, counters, latest_metrics), [*more_routes, *load_page()]
-        )
+        apis = _build_apis(settings, self._pool, counters, latest_metrics, sentinel or NoSentinel())
+        app = build_app(apis, [*more_routes, *load_page()])
         hosts = describe_hosts(address.host, settings.config.ui.allowed_hosts, [socket.gethostname()])
         self._listener = AsgiListener(Guard(app, token=settings.token, **hosts), address, name="ui")
 
@@ -68,7 +70,11 @@ def load_page() -> Sequence[BaseRoute]:
 
 
 def _build_apis(
-    settings: UpSettings, pool: ConnectionPool, counters: Counters, latest_metrics: LatestMetrics
+    settings: UpSettings,
+    pool: ConnectionPool,
+    counters: Counters,
+    latest_metrics: LatestMetrics,
+    sentinel: SentinelView,
 ) -> Apis:
     store = settings.config.store
     keys = choose_indexed_keys(store.index_attributes, with_content=store.index_content)
@@ -77,4 +83,5 @@ def _build_apis(
     return Apis(
         JaegerApi(reader, catalog, time.time_ns, store.index_content),
         LlmprismApi(reader, catalog, live, time.time_ns, store.index_content),
+        SentinelApi(sentinel, reader, time.time_ns),
     )

@@ -18,7 +18,10 @@ _logger = logging.getLogger(__name__)
 MAX_AT_A_TIME = 4  # an answer may hold thousands of spans in memory
 _WAIT_S = 10.0
 
+MAX_BODY_BYTES = 4096
+
 Question = Callable[[Request], Any]
+Action = Callable[[Request, bytes], Any]
 ErrorShape = Callable[[int, str, str], Any]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -38,6 +41,30 @@ class Answering:
             return Response(body, status, media_type="application/json")
 
         return answer
+
+    def build_action(self, action: Action) -> Endpoint:
+        """Return the endpoint that does `action` with a small JSON body, or says why not.
+
+        Only JSON is taken: a form of another site can send none without asking the browser first.
+        """
+
+        async def act(request: Request) -> Response:
+            media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            body = await _read_body(request) if media == "application/json" else b""
+            if media != "application/json":
+                status, said = self._refuse(415, "only JSON is taken", "send Content-Type: application/json")
+            elif body is None:
+                status, said = self._refuse(
+                    413, "the body is too large", f"send at most {MAX_BODY_BYTES} bytes"
+                )
+            else:
+                whole = body
+                status, said = await run_in_threadpool(
+                    self._answer_bounded, lambda asked: action(asked, whole), request
+                )
+            return Response(said, status, media_type="application/json")
+
+        return act
 
     def _answer_bounded(self, question: Question, request: Request) -> tuple[int, bytes]:
         if not self._places.acquire(timeout=_WAIT_S):
@@ -60,6 +87,15 @@ class Answering:
 
     def _refuse(self, status: int, message: str, hint: str) -> tuple[int, bytes]:
         return status, encode_json(self._shape_error(status, message, hint))
+
+
+async def _read_body(request: Request) -> bytes | None:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            return None
+    return body
 
 
 def encode_json(data: object) -> bytes:

@@ -12,18 +12,21 @@ from starlette.routing import BaseRoute, Route
 from otel_llmprism.service.query.answer import MAX_AT_A_TIME
 from otel_llmprism.service.query.jaeger_routes import JaegerApi
 from otel_llmprism.service.query.llmprism_routes import PREFIX, LlmprismApi, shape_error
+from otel_llmprism.service.query.sentinel_routes import SentinelApi
 
 
 @dataclass(frozen=True, slots=True)
 class Apis:
     jaeger: JaegerApi
     llmprism: LlmprismApi
+    sentinel: SentinelApi
 
 
 def build_app(apis: Apis, page_routes: Sequence[BaseRoute] = ()) -> Starlette:
     """Return the application; without a page, `/` says where the API is."""
     places = threading.Semaphore(MAX_AT_A_TIME)
-    routes = [*apis.jaeger.build_routes(places), *apis.llmprism.build_routes(places), *page_routes]
+    asked = (apis.jaeger, apis.llmprism, apis.sentinel)
+    routes = [*(route for api in asked for route in api.build_routes(places)), *page_routes]
     if not page_routes:
         routes.append(Route("/", _show_paths, methods=["GET"]))
     return Starlette(routes=routes, exception_handlers={HTTPException: _say_error})

@@ -1,7 +1,6 @@
 # Our own query API, /api/llmprism/v1: searches answered in one line a trace, traces with resolved links,
 # links backwards, events, live numbers. Unknown parameters are refused, so that a typo is noticed.
 import dataclasses
-import difflib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ _PLAIN = {
     *("service", "operation", "spanKind", "tag", "tags", "start", "end", "lookback"),
     *("minDuration", "maxDuration", "limit", "error", "kind", "anomalous"),
 }
+SENTINEL_PATHS = ("engines", "engines/{id}/series", "findings", "findings/{id}")  # sentinel_routes.py
 Json = dict[str, Any]
 
 
@@ -61,10 +61,11 @@ class LlmprismApi:
 
     def _list_paths(self, _request: Request) -> Json:
         paths = ("services", "traces", "traces/{traceId}", "spans/{traceId}/{spanId}/back-links")
-        return {"paths": [f"{PREFIX}/{path}" for path in (*paths, "events", "live", "metrics")]}
+        more = ("events", "live", "metrics", *SENTINEL_PATHS)
+        return {"paths": [f"{PREFIX}/{path}" for path in (*paths, *more)]}
 
     def _list_services(self, request: Request) -> Json:
-        _refuse_unknown(request, set())
+        parameters.refuse_unknown(request.query_params, set())
         services: dict[str, list[Json]] = {}
         for service, name, kind in self.catalog.list_operations():
             text = KIND_NAMES[kind] if 0 <= kind < len(KIND_NAMES) else ""
@@ -72,7 +73,7 @@ class LlmprismApi:
         return {"services": [{"name": name, "operations": found} for name, found in services.items()]}
 
     def _search(self, request: Request) -> Json:
-        _refuse_unknown(request, _PLAIN)
+        parameters.refuse_unknown(request.query_params, _PLAIN)
         found = self.reader.find_traces(self._read_query(request))
         summaries = self.reader.summarise_traces(found.trace_ids)
         return {"traces": [shapes.to_summary(one) for one in summaries], "isPartial": found.is_partial}
@@ -94,7 +95,7 @@ class LlmprismApi:
         return dataclasses.replace(query, tags=tags, has_error=_read_flag(request, "error"))
 
     def _read_trace(self, request: Request) -> Json:
-        _refuse_unknown(request, set())
+        parameters.refuse_unknown(request.query_params, set())
         trace_id = parameters.read_id("trace_id", str(request.path_params["trace_id"]), 16)
         traces = self.reader.read_traces([trace_id], MAX_SPANS)
         if not traces:
@@ -103,7 +104,7 @@ class LlmprismApi:
         return shapes.to_trace(traces[0], self.reader.read_names(targets))
 
     def _find_back_links(self, request: Request) -> Json:
-        _refuse_unknown(request, {"limit"})
+        parameters.refuse_unknown(request.query_params, {"limit"})
         trace_id = parameters.read_id("trace_id", str(request.path_params["trace_id"]), 16)
         span_id = parameters.read_id("span_id", str(request.path_params["span_id"]), 8)
         limit = parameters.read_count(request.query_params, "limit", 100, MAX_LINKS)
@@ -111,31 +112,22 @@ class LlmprismApi:
         return {"links": [shapes.to_back_link(back) for back in found]}
 
     def _list_events(self, request: Request) -> Json:
-        _refuse_unknown(request, {"limit"})
+        parameters.refuse_unknown(request.query_params, {"limit"})
         limit = parameters.read_count(request.query_params, "limit", 100, MAX_EVENTS)
         return {"events": [shapes.to_event(event) for event in self.catalog.list_events(limit)]}
 
     def _read_live(self, request: Request) -> Json:
-        _refuse_unknown(request, set())
+        parameters.refuse_unknown(request.query_params, set())
         return self.live.read_numbers()
 
     def _read_metrics(self, request: Request) -> Json:
-        _refuse_unknown(request, set())
+        parameters.refuse_unknown(request.query_params, set())
         return {"metrics": self.live.read_metrics()}
 
 
 def shape_error(status: int, message: str, hint: str) -> Json:
     """Return an error as our page reads it."""
     return {"error": {"status": status, "message": message, "hint": hint}}
-
-
-def _refuse_unknown(request: Request, known: set[str]) -> None:
-    for name in request.query_params:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            allowed = ", ".join(sorted(known)) or "none"
-            hint = f"did you mean {near[0]!r}?" if near else f"known here: {allowed}"
-            raise BadParameterError(name[:64], "unknown", hint)
 
 
 def _read_flag(request: Request, name: str) -> bool | None:

@@ -1,7 +1,8 @@
 # Query strings -> bounded, checked values. Everything a client sends passes here; what is wrong is
 # refused with the name of the parameter and the mend.
+import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from otel_llmprism.exporters.store.searchable import is_content
@@ -35,6 +36,16 @@ def read_text(params: QueryString, name: str) -> str | None:
     if len(text) > MAX_TEXT:
         raise BadParameterError(name, "too long", f"send at most {MAX_TEXT} characters")
     return text or None
+
+
+def refuse_unknown(params: Iterable[str], known: set[str]) -> None:
+    """Refuse a parameter that is not known here, so that a typo is noticed."""
+    for name in params:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            allowed = ", ".join(sorted(known)) or "none"
+            hint = f"did you mean {near[0]!r}?" if near else f"known here: {allowed}"
+            raise BadParameterError(name[:64], "unknown", hint)
 
 
 def read_count(params: QueryString, name: str, default: int, most: int) -> int:
