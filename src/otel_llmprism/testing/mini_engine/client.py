@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from otel_llmprism.testing.mini_engine.client_spans import ClientSpan, build_client_tracing
+from otel_llmprism.testing.mini_engine.fault_injector import FaultPlan
+from otel_llmprism.testing.mini_engine.fault_schedule import Place
 from otel_llmprism.testing.mini_engine.messages import (
     Cancel,
     Close,
@@ -31,12 +33,15 @@ class Job:
     cancel_s: float | None
 
 
-def draw_jobs(load: LoadConfig) -> Iterator[Job]:
-    """Yield the load in order of arrival: equal settings give equal jobs."""
+def draw_jobs(load: LoadConfig, read_rush: Callable[[float], float] = lambda _due_s: 1.0) -> Iterator[Job]:
+    """Yield the load in order of arrival: equal settings give equal jobs.
+
+    `read_rush`: how many times faster they come at a time.
+    """
     seeded = random.Random(load.seed)  # noqa: S311  a load, not a secret
     due_s, number = 0.0, 0
     while number < load.requests or load.seconds:
-        due_s += seeded.expovariate(load.rate_per_s)
+        due_s += seeded.expovariate(load.rate_per_s * read_rush(due_s))
         words = max(1, round(seeded.gauss(load.prompt_tokens, load.prompt_tokens / 4)) // 2)
         prompt = " ".join(seeded.choice(_WORDS) for _ in range(words))
         yield Job(
@@ -49,11 +54,11 @@ def draw_jobs(load: LoadConfig) -> Iterator[Job]:
         number += 1
 
 
-def run_client(pipe: Connection, load: LoadConfig) -> None:
+def run_client(pipe: Connection, load: LoadConfig, faults: FaultPlan | None = None) -> None:
     """Send the whole load, wait for every answer, end every span; stop early when the engine is gone."""
     tracing = build_client_tracing(load.sampled_share)
     try:
-        _Caller(pipe, load, tracing.begin_span).run()
+        _Caller(pipe, load, faults or FaultPlan(), tracing.begin_span).run()
     except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         pass  # the engine is gone or the user stopped us: nothing is left to ask
     finally:
@@ -61,16 +66,23 @@ def run_client(pipe: Connection, load: LoadConfig) -> None:
 
 
 class _Caller:
-    def __init__(self, pipe: Connection, load: LoadConfig, begin_span: Callable[[str], ClientSpan]) -> None:
+    def __init__(
+        self,
+        pipe: Connection,
+        load: LoadConfig,
+        faults: FaultPlan,
+        begin_span: Callable[[str], ClientSpan],
+    ) -> None:
         self._pipe = pipe
         self._load = load
+        self._faults = faults
         self._begin_span = begin_span
         self._open: dict[str, ClientSpan] = {}
         self._cancels: list[tuple[float, str]] = []
         self._began_s = time.monotonic()
 
     def run(self) -> None:
-        jobs = draw_jobs(self._load)
+        jobs = draw_jobs(self._load, self._read_rush)
         upcoming = next(jobs, None)
         while upcoming is not None and not self._is_over():
             if self._may_send(upcoming):
@@ -81,6 +93,10 @@ class _Caller:
         send_message(self._pipe, Close())
         while self._open:
             self._wait(time.monotonic() + 1.0)
+
+    def _read_rush(self, due_s: float) -> float:
+        entry = self._faults.find_entry(Place.LOAD, int((self._began_s + due_s) * 1e9))
+        return entry.intensity if entry else 1.0
 
     def _is_over(self) -> bool:
         return bool(self._load.seconds) and time.monotonic() - self._began_s >= self._load.seconds

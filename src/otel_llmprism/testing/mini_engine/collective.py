@@ -1,31 +1,46 @@
-# An all-reduce between the ranks over pipes, rank 0 in the middle; it measures how long a rank waits
-# for the others. Knows nothing of models and steps.
+# An all-reduce between the ranks over pipes or TCP, rank 0 in the middle; it measures how long a rank waits
+# for the others, and each call of a step that is watched. Knows nothing of models and steps.
 import time
 from multiprocessing.connection import Connection
 
 import numpy as np
 
+from otel_llmprism.native.ring_records import derive_group_hash
 from otel_llmprism.testing.mini_engine.model import Floats
+
+Seen = tuple[int, int, int]  # bytes, start_ns, end_ns of one call
 
 
 class Group:
-    """`peers`: on rank 0 the pipes to all others, elsewhere the one pipe to rank 0."""
+    """`peers`: on rank 0 the connections to all others, elsewhere the one to rank 0."""
 
-    def __init__(self, rank: int, peers: list[Connection]) -> None:
+    def __init__(self, rank: int, peers: list[Connection], ranks: int) -> None:
+        self.number = derive_group_hash("tp", range(ranks))
+        self.watches = False
         self._rank = rank
         self._peers = peers
         self._waited_ns = 0
+        self._seen: list[Seen] = []
 
     def take_waited_ns(self) -> int:
         """Return the time spent waiting since the last call."""
         waited, self._waited_ns = self._waited_ns, 0
         return waited
 
+    def take_seen(self) -> list[Seen]:
+        """Return the watched calls since the last call of this."""
+        seen, self._seen = self._seen, []
+        return seen
+
     def all_reduce(self, part: Floats) -> Floats:
         """Return the sum of every rank's `part`; EOFError when a rank is gone."""
         if not self._peers:
             return part
-        return self._reduce_as_root(part) if self._rank == 0 else self._reduce_as_leaf(part)
+        began_ns = time.monotonic_ns()
+        total = self._reduce_as_root(part) if self._rank == 0 else self._reduce_as_leaf(part)
+        if self.watches:
+            self._seen.append((part.nbytes, began_ns, time.monotonic_ns()))
+        return total
 
     def _reduce_as_root(self, part: Floats) -> Floats:
         total = part.copy()

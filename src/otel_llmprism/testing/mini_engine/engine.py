@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from otel_llmprism.instrumentation.engine_run import EngineRun
 from otel_llmprism.instrumentation.step_records import EngineState
 from otel_llmprism.native.ring_records import Finish, RequestEvent
+from otel_llmprism.testing.mini_engine.fault_injector import FaultInjector
+from otel_llmprism.testing.mini_engine.fault_schedule import Place
 from otel_llmprism.testing.mini_engine.front_end import FrontEnd
 from otel_llmprism.testing.mini_engine.messages import Cancel, Submit
 from otel_llmprism.testing.mini_engine.rank_group import RankGroup
@@ -28,6 +30,7 @@ class EngineParts:
     front_end: FrontEnd
     ranks: RankGroup
     worker: Worker
+    injector: FaultInjector
     log: TokenLog
     is_stopping: Callable[[], bool]
 
@@ -57,16 +60,16 @@ class Engine:
         return self._own_step
 
     def _take_messages(self, wait_s: float) -> None:
-        for message in self._parts.front_end.receive(wait_s):
+        for arrived in self._parts.front_end.receive(wait_s):
+            message = arrived.message
             if isinstance(message, Submit):
-                self._accept(message)
+                self._accept(message, arrived.arrived_ns)
             elif isinstance(message, Cancel) and message.request_id in self._sequences:
                 self._end(self._sequences[message.request_id], Finish.ABORT)
 
-    def _accept(self, submit: Submit) -> None:
-        now_ns = time.monotonic_ns()
+    def _accept(self, submit: Submit, arrived_ns: int) -> None:
         requests, config = self._parts.run.requests, self._parts.config
-        requests.record_arrival(submit.request_id, now_ns, submit.traceparent)
+        requests.record_arrival(submit.request_id, arrived_ns, submit.traceparent)
         tokens = tokenize_text(submit.prompt, config.shape.vocabulary)
         sequence = Sequence(submit.request_id, tokens, len(tokens), submit.max_tokens, self._arrivals)
         self._arrivals += 1
@@ -81,7 +84,10 @@ class Engine:
 
     def _run_step(self) -> None:
         start_ns = time.monotonic_ns()
+        self._parts.injector.begin_step(start_ns)
+        self._squeeze_cache(start_ns)
         plan = self._scheduler.plan_step()
+        self._parts.injector.delay_schedule()
         work = self._record_plan(plan, start_ns, time.monotonic_ns())
         if not plan.shares:
             return
@@ -94,6 +100,7 @@ class Engine:
         best = logits.argmax(axis=-1).tolist()
         sampled = {name: token for name, token, ready in zip(ids, best, is_ready, strict=True) if ready}
         ready_ns = time.monotonic_ns()
+        self._parts.injector.end_step(work.step_id, ready_ns)
         finished = self._book_output(plan, sampled, work.step_id, ready_ns)
         self._parts.run.steps.record_output(
             self._ticket,
@@ -104,6 +111,12 @@ class Engine:
         )
         for sequence in finished:
             self._end(sequence, Finish.LENGTH)
+
+    def _squeeze_cache(self, now_ns: int) -> None:
+        plan = self._parts.injector.plan
+        entry = plan.find_entry(Place.KV_CACHE, now_ns) if plan.entries else None
+        if entry is not None or self._scheduler.is_squeezed:
+            self._scheduler.squeeze_cache(entry.intensity if entry else 1.0)
 
     def _record_plan(self, plan: Plan, start_ns: int, end_ns: int) -> StepWork:
         run, scheduler = self._parts.run, self._scheduler

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from otel_llmprism.instrumentation.engine_run import EngineRun
@@ -14,15 +15,27 @@ from otel_llmprism.instrumentation.rank_records import RankPlace
 from otel_llmprism.testing.mini_engine.client import run_client
 from otel_llmprism.testing.mini_engine.collective import Group
 from otel_llmprism.testing.mini_engine.engine import Engine, EngineParts
+from otel_llmprism.testing.mini_engine.fault_injector import FaultInjector, FaultPlan
+from otel_llmprism.testing.mini_engine.fault_schedule import ScheduleError, read_schedule
 from otel_llmprism.testing.mini_engine.front_end import FrontEnd
 from otel_llmprism.testing.mini_engine.model import ModelShard
 from otel_llmprism.testing.mini_engine.rank_group import RankGroup
+from otel_llmprism.testing.mini_engine.rank_network import RankNetwork
 from otel_llmprism.testing.mini_engine.records import ProcessRecords
 from otel_llmprism.testing.mini_engine.settings import EngineConfig, LoadConfig, ModelShape
 from otel_llmprism.testing.mini_engine.token_log import TokenLog
 from otel_llmprism.testing.mini_engine.worker import Worker
 
 VERSION = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    config: EngineConfig
+    load: LoadConfig
+    faults: FaultPlan
+    network: RankNetwork
+    log_path: Path | None
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,7 +49,13 @@ def main(arguments: list[str] | None = None) -> int:
     records = ProcessRecords(RankPlace(rank=0))
     began_s = time.monotonic()
     log_path = Path(options.log_tokens) if options.log_tokens else None
-    steps, run = _serve(config, load, records, log_path)
+    try:
+        faults = _read_faults(options)
+    except (OSError, ScheduleError) as error:
+        sys.stderr.write(f"--faults: {error}\n")
+        return 2
+    network = RankNetwork(options.rank_address, options.rank_namespace)
+    steps, run = _serve(RunPlan(config, load, faults, network, log_path), records)
     summary: dict[str, object] = {"steps": steps, "seconds": round(time.monotonic() - began_s, 3)}
     if run.description is not None:
         hooks = (run.steps.hook, run.requests.hook)
@@ -74,7 +93,19 @@ def build_parser() -> argparse.ArgumentParser:
     add("--layers", type=int, default=engine.shape.layers, help="default %(default)s")
     add("--width", type=int, default=engine.shape.width, help="default %(default)s")
     add("--log-tokens", default="", metavar="FILE", help="the engine's own book, JSON lines")
+    add("--faults", default="", metavar="FILE", help="what is to be slow and when, JSON lines")
+    add("--fault-origin-ns", type=int, default=0, metavar="NS", help="CLOCK_MONOTONIC of their second 0")
+    add("--fault-log", default="", metavar="FILE", help="the time that was added, JSON lines, a file a rank")
+    add("--rank-address", default="", metavar="IP", help="ranks meet here by TCP instead of pipes")
+    add("--rank-namespace", default="", metavar="NAME", help="network namespace of the ranks beyond 0")
     return parser
+
+
+def _read_faults(options: argparse.Namespace) -> FaultPlan:
+    if not options.faults:
+        return FaultPlan()
+    log = Path(options.fault_log) if options.fault_log else None
+    return FaultPlan(read_schedule(Path(options.faults)), options.fault_origin_ns or time.monotonic_ns(), log)
 
 
 def _read_config(options: argparse.Namespace) -> EngineConfig:
@@ -102,12 +133,11 @@ def _read_load(options: argparse.Namespace) -> LoadConfig:
     )
 
 
-def _serve(
-    config: EngineConfig, load: LoadConfig, records: ProcessRecords, log_path: Path | None
-) -> tuple[int, EngineRun]:
+def _serve(plan: RunPlan, records: ProcessRecords) -> tuple[int, EngineRun]:
+    config = plan.config
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    client = context.Process(target=run_client, args=(theirs, load), name="client")
+    client = context.Process(target=run_client, args=(theirs, plan.load, plan.faults), name="client")
     is_told_to_stop = False
 
     def stop(_number: int, _frame: object) -> None:
@@ -116,12 +146,17 @@ def _serve(
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    ranks, log = RankGroup(config), TokenLog(log_path)
+    injector = FaultInjector(plan.faults)
+    ranks, log = RankGroup(config, plan.faults, plan.network), TokenLog(plan.log_path)
+    _tell_pids(ranks)
     client.start()
     theirs.close()
-    group = Group(0, ranks.peers)
-    worker = Worker(ModelShard(config, 0), group, records.find_rank_recorder, lambda _step: None)
-    parts = EngineParts(config, records.find_run, FrontEnd(ours), ranks, worker, log, lambda: is_told_to_stop)
+    group = Group(0, ranks.peers, config.ranks)
+    worker = Worker(ModelShard(config, 0), group, records.find_rank_recorder, injector)
+    front_end = FrontEnd(ours, injector)
+    parts = EngineParts(
+        config, records.find_run, front_end, ranks, worker, injector, log, lambda: is_told_to_stop
+    )
     try:
         return Engine(parts).run_until_done(), records.find_run()
     finally:
@@ -129,7 +164,15 @@ def _serve(
         ranks.stop()
         end_run()
         log.close()
+        injector.close()
         _end_client(client)
+
+
+def _tell_pids(ranks: RankGroup) -> None:
+    """Say which process is which rank, for whoever wants to slow one of them."""
+    pids = {0: os.getpid(), **ranks.list_pids()}
+    sys.stderr.write(json.dumps({"rank_pids": pids}) + "\n")
+    sys.stderr.flush()
 
 
 def _end_client(client: multiprocessing.process.BaseProcess) -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from otel_llmprism.testing.mini_engine.sequence import Sequence
 from otel_llmprism.testing.mini_engine.settings import EngineConfig
 
+_MIN_BLOCKS = 24  # a squeezed cache still holds one long request
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -30,12 +32,31 @@ class Scheduler:
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
         self._free_blocks = list(range(config.kv_blocks))
+        self._withheld: list[int] = []
+        self._wanted_blocks = 0  # to withhold as soon as they come free
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
 
     @property
     def kv_usage(self) -> float:
-        return 1 - len(self._free_blocks) / self._config.kv_blocks
+        usable = self._config.kv_blocks - len(self._withheld)
+        return 1 - len(self._free_blocks) / max(usable, 1)
+
+    @property
+    def is_squeezed(self) -> bool:
+        return bool(self._wanted_blocks)
+
+    def squeeze_cache(self, intensity: float) -> None:
+        """Leave only so many times fewer blocks than are in use when this begins; 1: give all back."""
+        if intensity <= 1:
+            self._free_blocks += self._withheld
+            self._withheld, self._wanted_blocks = [], 0
+        elif not self._wanted_blocks:
+            used = self._config.kv_blocks - len(self._free_blocks)
+            left = max(_MIN_BLOCKS, round(used / intensity))
+            self._wanted_blocks = max(1, self._config.kv_blocks - left)
+        while self._free_blocks and len(self._withheld) < self._wanted_blocks:
+            self._withheld.append(self._free_blocks.pop())
 
     def add_sequence(self, sequence: Sequence) -> None:
         self.waiting.append(sequence)
