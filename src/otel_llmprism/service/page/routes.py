@@ -1,6 +1,7 @@
-# The page: three server-side templates and the ES modules they load. Knows the query API by its address
+# The page: one server-side template a view and the ES modules they load. Knows the query API by its address
 # only; reads no store. Works offline: everything it loads comes from this process.
 import importlib.util
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,10 +14,30 @@ from starlette.staticfiles import StaticFiles
 
 from otel_llmprism import __version__
 
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """`name` is that of its template and of its module; `section` that of its link in the header."""
+
+    path: str
+    name: str
+    title: str
+    section: str
+
+
 _TEMPLATES = Environment(
     loader=PackageLoader("otel_llmprism.service.page", "templates"), autoescape=True, auto_reload=False
 )
-_VIEWS = {"/": ("search", "Traces"), "/trace/{trace_id}": ("trace", "Trace"), "/live": ("live", "Live")}
+_VIEWS = (
+    _View("/", "search", "Traces", "traces"),
+    _View("/trace/{trace_id}", "trace", "Trace", "traces"),
+    _View("/engines", "engines", "Engines", "engines"),
+    _View("/engine", "engine", "Engine", "engines"),
+    _View("/findings", "findings", "Findings", "findings"),
+    _View("/finding/{finding_id}", "finding", "Finding", "findings"),
+    _View("/kinds", "kind-list", "Kinds of findings", "findings"),
+    _View("/live", "live", "Live", "live"),
+)
 _CHART_LIBRARY = "plotly"
 
 
@@ -24,18 +45,20 @@ def build_routes() -> list[BaseRoute]:
     """Return the page's routes; the query API is expected beside them, under /api/."""
     static = StaticFiles(directory=str(files("otel_llmprism.service.page") / "static"))
     return [
-        *(_build_view(path, view, title) for path, (view, title) in _VIEWS.items()),
+        *(_build_view(view) for view in _VIEWS),
         Route("/static/vendor/chart.js", _send_chart_library),
         Mount("/static", static),
     ]
 
 
-def _build_view(path: str, view: str, title: str) -> Route:
+def _build_view(view: _View) -> Route:
     async def show(_request: Request) -> Response:
-        html = _TEMPLATES.get_template(f"{view}.html").render(view=view, title=title, version=__version__)
+        html = _TEMPLATES.get_template(f"{view.name}.html").render(
+            view=view.name, title=view.title, section=view.section, version=__version__
+        )
         return HTMLResponse(html)
 
-    return Route(path, show, methods=["GET"], name=view)
+    return Route(view.path, show, methods=["GET"], name=view.name)
 
 
 async def _send_chart_library(_request: Request) -> Response:

@@ -4,11 +4,11 @@
 const BASE = "/api/llmprism/v1";
 const SHOWN = { request: "llmprism.request", step: "llmprism.step", finding: "llmprism.finding" };
 
-async function ask(path, params = []) {
+async function ask(path, params = [], order = {}) {
   const query = new URLSearchParams(params).toString();
   let response;
   try {
-    response = await fetch(`${BASE}${path}${query ? `?${query}` : ""}`, { headers: { accept: "application/json" } });
+    response = await fetch(`${BASE}${path}${query ? `?${query}` : ""}`, { headers: { accept: "application/json" }, ...order });
   } catch {
     throw new Error("The server does not answer. Is otel-llmprism still running?");
   }
@@ -65,3 +65,17 @@ export async function fetchBackLinks(traceId, spanId) {
 
 export const fetchLive = () => ask("/live");
 export const fetchMetrics = async () => (await ask("/metrics")).metrics;
+
+const filled = (wanted) => Object.entries(wanted).filter(([, value]) => value !== undefined && value !== null && value !== "");
+
+export const fetchEngines = async () => (await ask("/engines")).engines;
+export const fetchFindings = (wanted) => ask("/findings", filled(wanted));
+export const fetchFinding = (id) => ask(`/findings/${encodeURIComponent(id)}`);
+
+// `end` is in microseconds, undefined for now.
+export const fetchSeries = (engine, seconds, end) => ask(`/engines/${encodeURIComponent(engine)}/series`, filled({ seconds, end }));
+
+// Says something about a finding: acknowledge, dismiss, or silence with {seconds}; gives the finding as it is then.
+export const sayOfFinding = (id, what, body = {}) => ask(`/findings/${encodeURIComponent(id)}/${what}`, [], {
+  method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json", accept: "application/json" },
+});

@@ -31,20 +31,18 @@ export function clearProblem(from = "view") {
   if (place.dataset.from === from) place.hidden = true;
 }
 
-// The box at the top right goes to a trace by its id; "/" brings the cursor there from anywhere.
-export function wireHeader() {
-  const box = byId("goto-id");
-  byId("goto").addEventListener("submit", (event) => {
-    event.preventDefault();
-    const id = box.value.trim().toLowerCase();
-    if (/^[0-9a-f]{32}$/.test(id)) location.assign(`/trace/${id}`);
-    else showProblem(new Error("A trace id is 32 hex digits."), "header");
-  });
-  box.addEventListener("input", () => clearProblem("header"));
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "/" && !/^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName)) {
-      event.preventDefault();
-      box.focus();
-    }
-  });
+// Replaces what is in `element` and keeps the focus on the link or button it was on, found again by `data-key`.
+export function refill(element, ...children) {
+  const key = element.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  fill(element, ...children);
+  if (key !== undefined) [...element.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key)?.focus();
+}
+
+// A table with heads; the cells of a row are texts, elements, or {number} for what stands at the right.
+export function makeTable(heads, rows) {
+  return make("div", { class: "wide" }, make("table", {},
+    make("thead", {}, make("tr", {}, heads.map((head, at) =>
+      make("th", { scope: "col", class: rows[0]?.[at]?.number === undefined ? undefined : "number" }, head)))),
+    make("tbody", {}, rows.map((cells) => make("tr", {}, cells.map((cell) => (cell?.number === undefined
+      ? make("td", {}, cell ?? "") : make("td", { class: "number" }, cell.number))))))));
 }

@@ -32,3 +32,17 @@ export function formatBytes(bytes) {
   for (; value >= 1024 && at < names.length - 1; at += 1) value /= 1024;
   return `${at && value < 100 ? value.toFixed(1) : value.toFixed(0)} ${names[at]}`;
 }
+
+export const formatSeconds = (s) => (s < 100 ? formatDuration(s * 1e9) : s < 7200 ? `${(s / 60).toFixed(1)} min` : `${(s / 3600).toFixed(1)} h`);
+
+export const formatTimes = (observed, expected) => (expected > 0 ? `${(observed / expected).toFixed(2)}×` : "");
+
+// A value of evidence: units are those of UCUM, as OpenTelemetry writes them.
+export function formatQuantity(value, unit) {
+  if (value === null || value === undefined) return "not told";
+  if (unit === "s" && value === 0) return "0 s";
+  if (unit === "s") return value < 0 ? `-${formatDuration(-value * 1e9)}` : formatDuration(value * 1e9);
+  if (unit === "By") return formatBytes(value);
+  if (unit === "{ratio}" || unit === "1") return `${formatNumber(Number((value * 100).toPrecision(3)))} %`;
+  return `${formatNumber(Number(value.toPrecision(4)))} ${unit.replace(/[{}]/g, "")}`.trim();
+}

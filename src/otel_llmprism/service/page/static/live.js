@@ -1,8 +1,10 @@
 // The live view: what flows through, what is stored, what was lost; asked for every two seconds.
 import { fetchLive, fetchMetrics } from "./api.js";
 import { drawChart } from "./chart.js";
-import { byId, clearProblem, fill, make, showProblem, wireHeader } from "./dom.js";
+import { byId, clearProblem, fill, make, showProblem } from "./dom.js";
 import { formatBytes, formatNumber } from "./format.js";
+import { wireHeader } from "./header.js";
+import { keepAsking } from "./repeat.js";
 
 const EVERY_MS = 2000;
 const KEEP = 150;
@@ -54,9 +56,7 @@ async function refresh() {
   } catch (error) {
     showProblem(error);
   }
-  // Asked again only when the answer came, and not while nobody looks.
-  setTimeout(() => (document.hidden ? document.addEventListener("visibilitychange", refresh, { once: true }) : refresh()), EVERY_MS);
 }
 
 wireHeader();
-refresh();
+keepAsking(refresh, EVERY_MS);

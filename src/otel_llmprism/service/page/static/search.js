@@ -1,8 +1,9 @@
 // The search view: the form is the address, so a search can be kept, shared and gone back to.
 import { fetchServices, searchTraces } from "./api.js";
 import { drawChart } from "./chart.js";
-import { byId, clearProblem, fill, make, showProblem, wireHeader } from "./dom.js";
+import { byId, clearProblem, fill, make, showProblem } from "./dom.js";
 import { formatDuration, formatNumber, formatTime } from "./format.js";
+import { wireHeader } from "./header.js";
 
 const form = byId("search");
 let services = new Map();

@@ -1,8 +1,9 @@
 // The trace view: waterfall on the left, the chosen span on the right. The chosen span is in the address.
 import { fetchTrace } from "./api.js";
 import { showDetails } from "./details.js";
-import { byId, showProblem, wireHeader } from "./dom.js";
+import { byId, showProblem } from "./dom.js";
 import { formatDuration, formatTime } from "./format.js";
+import { wireHeader } from "./header.js";
 import { Waterfall } from "./waterfall.js";
 
 function selectSpan(span) {

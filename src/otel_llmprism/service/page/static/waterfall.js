@@ -1,6 +1,7 @@
 // One trace as a tree of rows over one time axis. A tree in the sense of ARIA: one row takes the focus,
 // arrow keys move and fold. Knows spans (times relative to the trace), not where they come from.
 import { fill, make } from "./dom.js";
+import { readExpectation } from "./expectation.js";
 import { formatDuration } from "./format.js";
 
 const INDENT_EM = 1.1;
@@ -37,6 +38,20 @@ export function arrangeSpans(spans) {
 function placeLabel(left, width) {
   if (left + width < 88) return ["after", left + width];
   return left > 12 ? ["before", left] : ["inside", left];
+}
+
+// A step slower than its work explains is striped beyond what was expected, and says so beside its duration.
+function makeBar(span, left, width) {
+  const expected = readExpectation(span);
+  const kind = span.hasError ? "bar slow" : expected?.isAnomalous ? "bar anomalous" : "bar";
+  const bar = make("span", { class: kind, style: { left: `${left}%`, width: `${width}%` }, title: expected?.text });
+  if (expected?.isAnomalous) bar.append(make("span", { class: "beyond", style: { left: `${expected.share * 100}%` } }));
+  return bar;
+}
+
+function sayDuration(span) {
+  const expected = readExpectation(span);
+  return `${formatDuration(span.durationNs)}${expected ? ` · ${expected.isAnomalous ? "▲ " : ""}${expected.short}` : ""}`;
 }
 
 export class Waterfall {
@@ -96,8 +111,7 @@ export class Waterfall {
     make("span", { class: "name", style: { paddingLeft: `${depth * INDENT_EM}em` }, title: `${span.service}: ${span.name}` },
       fold, make("span", { class: span.hasError ? "error" : undefined }, span.name), make("small", {}, span.service)),
     make("span", { class: "lane" },
-      make("span", { class: span.hasError ? "bar slow" : "bar", style: { left: `${left}%`, width: `${width}%` } }),
-      make("span", { class: `took ${side}`, style: { left: `${at}%` } }, formatDuration(span.durationNs))));
+      makeBar(span, left, width), make("span", { class: `took ${side}`, style: { left: `${at}%` } }, sayDuration(span))));
   }
 
   #setOpen(row, isOpen) {
