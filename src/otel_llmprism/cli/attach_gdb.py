@@ -12,6 +12,15 @@ from otel_llmprism.config.errors import ConfigError
 _FIRST_ARGUMENT = {"x86_64": "$rdi", "amd64": "$rdi", "aarch64": "$x0", "arm64": "$x0"}
 _GRACE_S = 10.0
 _MARK = "llmprism-attached"
+# Changes a vector register and changes it back (what it believes to be as it was, gdb does not write). A gdb that
+# does not know this processor's state is refused here by the kernel, where nothing has changed, and not in the
+# middle of a call, which would end the process.
+_PROBE = """\
+set $llmprism = $xmm15.v4_int32[0]
+set $xmm15.v4_int32[0] = $llmprism ^ 1
+set $xmm15.v4_int32[0] = $llmprism
+"""
+_PROBES = {"x86_64": _PROBE, "amd64": _PROBE}
 _QUICK = ("auto-solib-add", "debuginfod enabled", "auto-load python-scripts")
 
 
@@ -37,6 +46,7 @@ sharedlibrary libc\\.so
 handle all nostop noprint pass
 handle SIGTRAP stop print nopass
 handle SIGINT stop print nopass
+{_PROBES.get(machine.lower(), "")}\
 call ((int (*)(void *, void *)) Py_AddPendingCall)((void *) PyCallable_Check, (void *) 0)
 tbreak *PyCallable_Check if {register} == 0
 continue
@@ -100,6 +110,11 @@ def _explain(said: str) -> str:
         return (
             "the system does not permit to trace it: run this as root, in a container with CAP_SYS_PTRACE, "
             "or lower kernel.yama.ptrace_scope; the process goes on as before"
+        )
+    if "extended state" in said:
+        return (
+            "this gdb does not know all registers of this processor: install gdb 14 or newer, or restart the "
+            "engine under opentelemetry-instrument; the process goes on as before"
         )
     if "No symbol" in said:
         return "its Python shows no symbols, so no safe point can be found; the process goes on as before"

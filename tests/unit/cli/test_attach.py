@@ -186,6 +186,7 @@ def test_gdb_waits_for_the_call_that_only_the_interpreter_makes() -> None:
     script = build_gdb_script("f('x\\n')", "x86_64")
     assert "tbreak *PyCallable_Check if $rdi == 0" in script
     assert "PyRun_SimpleString)(\"f('x\\\\n')\")" in script
+    assert script.index("$xmm15") < script.index("call "), "what this gdb cannot do is found out before"
     assert "$x0 == 0" in build_gdb_script("f()", "aarch64")
     with pytest.raises(ConfigError, match="riscv64"):
         build_gdb_script("f()", "riscv64")
@@ -201,6 +202,7 @@ def test_gdb_that_is_not_there_says_how_to_get_it(tmp_path: Path, monkeypatch: p
     ("said", "explained"),
     [
         ("ptrace: Operation not permitted.", "CAP_SYS_PTRACE"),
+        ("Couldn't write extended state status: Bad address.", "gdb 14"),
         ('No symbol "Py_AddPendingCall" in current context.', "shows no symbols"),
         ("x\nsomething odd\n", "something odd"),
         ("", "said nothing"),
