@@ -12,9 +12,9 @@ from otel_llmprism.config.errors import ConfigError
 _FIRST_ARGUMENT = {"x86_64": "$rdi", "amd64": "$rdi", "aarch64": "$x0", "arm64": "$x0"}
 _GRACE_S = 10.0
 _MARK = "llmprism-attached"
-# Changes a vector register and changes it back (what it believes to be as it was, gdb does not write). A gdb that
-# does not know this processor's state is refused here by the kernel, where nothing has changed, and not in the
-# middle of a call, which would end the process.
+# Changes a vector register and changes it back; what gdb believes to be as it was, it does not write. A gdb
+# that does not know this processor's state is refused here by the kernel, where nothing has changed, and not
+# in the middle of a call, which would end the process.
 _PROBE = """\
 set $llmprism = $xmm15.v4_int32[0]
 set $xmm15.v4_int32[0] = $llmprism ^ 1
