@@ -18,6 +18,8 @@ PLACES = (
     (_SCHEDULER, "Scheduler", ("_free_request",)),
     (_WORKER, "Worker", ("execute_model", "sample_tokens")),
 )
+# Called in each step, not hooked: a wrapper round it that does nothing shows what the clocks themselves cost.
+_UNHOOKED, EMPTY = "get_grammar_bitmask", "(an empty wrapper)"
 _MOVES = frozenset({"add_request", "_free_request", "_preempt_request"})
 _MARK = "_is_probe"
 _WRAPPED = "original"  # the name under which each of our wrappers holds what it wraps
@@ -29,10 +31,11 @@ class Probe:
     def __init__(self, path: str) -> None:
         self._path = path
         self.places: dict[str, list[int]] = {}  # calls, ns
+        self._empty_ns = 0
         self._spent_ns = 0  # outside minus inside, since the last step began
         self._requests = 0  # in the step that is under way
         self._moves = 0  # requests that came or went meanwhile
-        self._steps: list[tuple[int, int, int]] = []  # requests, moves, ns
+        self._steps: list[tuple[int, int, int, int]] = []  # requests, moves, ns, ns of the empty wrapper
 
     def note_outside(self, place: str, duration_ns: int) -> None:
         self._spent_ns += duration_ns
@@ -45,12 +48,18 @@ class Probe:
         self._spent_ns -= duration_ns
         self.places.setdefault(place, [0, 0])[1] -= duration_ns
 
+    def note_empty(self, sign: int, duration_ns: int) -> None:
+        self._empty_ns += sign * duration_ns
+        place_sums = self.places.setdefault(EMPTY, [0, 0])
+        place_sums[0] += sign > 0
+        place_sums[1] += sign * duration_ns
+
     def begin_step(self) -> None:
         if self._requests:
-            self._steps.append((self._requests, self._moves, self._spent_ns))
+            self._steps.append((self._requests, self._moves, self._spent_ns, self._empty_ns))
             if len(self._steps) % WRITE_EVERY == 0:
                 self.write()
-        self._requests = self._moves = self._spent_ns = 0
+        self._requests = self._moves = self._spent_ns = self._empty_ns = 0
 
     def note_scheduled(self, output: Any) -> None:
         self._requests = len(output.num_scheduled_tokens)
@@ -75,7 +84,9 @@ def install() -> None:
     probe = Probe(path)
     for module, owner, names in PLACES:
         if module == _SCHEDULER:
-            measure_wrappers(getattr(import_module(module), owner), names, probe)
+            scheduler = getattr(import_module(module), owner)
+            measure_wrappers(scheduler, names, probe)
+            measure_empty_wrapper(scheduler, probe)
         else:  # its import is the worker's to choose
             from wrapt import register_post_import_hook  # noqa: PLC0415
 
@@ -97,6 +108,22 @@ def measure_wrappers(owner: type, names: tuple[str, ...], probe: Probe) -> None:
             outside = count_steps(outside, probe)
         setattr(outside, _MARK, True)
         setattr(owner, name, outside)
+
+
+def measure_empty_wrapper(owner: type, probe: Probe) -> None:
+    """Measure a wrapper that does nothing as ours are measured."""
+    original = getattr(owner, _UNHOOKED, None)
+    if original is None or getattr(original, _MARK, False):
+        return
+    inside = time_call(original, functools.partial(probe.note_empty, -1))
+
+    @functools.wraps(original)
+    def empty(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return inside(self, *args, **kwargs)
+
+    outside = time_call(empty, functools.partial(probe.note_empty, 1))
+    setattr(outside, _MARK, True)
+    setattr(owner, _UNHOOKED, outside)
 
 
 def time_call(call: Callable[..., Any], note: Callable[[int], None]) -> Callable[..., Any]:

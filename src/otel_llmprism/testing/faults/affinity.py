@@ -19,7 +19,7 @@ class AffinitySqueeze:
     def prepare(self) -> None:
         """Nothing is needed: the kernel does it."""
 
-    def start(self) -> None:
+    def start(self, intensity: float) -> None:  # noqa: ARG002  it is what it is
         for thread in (thread for pid in self._pids for thread in list_threads(pid)):
             try:
                 self._before[thread] = os.sched_getaffinity(thread)

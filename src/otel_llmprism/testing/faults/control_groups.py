@@ -1,5 +1,5 @@
-# Control groups of our own, version 1 or 2: made, filled with processes, limited, removed. Their names tell who
-# made them, so that those of a run that crashed are found and removed by the next.
+# Control groups of our own, version 1 or 2: made, filled with processes, limited, removed. Their names tell
+# who made them, so that those of a run that crashed are found and removed by the next.
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -21,20 +21,19 @@ class CpuBurners:
 
     layer = "host"
 
-    def __init__(self, cores: Sequence[int], intensity: float, max_s: float = MAX_BURN_S) -> None:
+    def __init__(self, cores: Sequence[int], max_s: float = MAX_BURN_S) -> None:
         self.target = os.uname().nodename
         self._cores = tuple(cores)
-        self._intensity = intensity
         self._max_s = min(max_s, MAX_BURN_S)
         self._running: list[subprocess.Popen[bytes]] = []
 
     def prepare(self) -> None:
         """Nothing is needed: Python is here."""
 
-    def start(self) -> None:
+    def start(self, intensity: float) -> None:
         """Begin to burn."""
         for core in self._cores:
-            for niceness in choose_niceness(self._intensity):
+            for niceness in choose_niceness(intensity):
                 self._running.append(self._start_one(core, niceness))
 
     def stop(self) -> None:

@@ -16,10 +16,9 @@ class CpuQuota:
 
     layer = "host"
 
-    def __init__(self, pids: Sequence[int], target: str, intensity: float) -> None:
+    def __init__(self, pids: Sequence[int], target: str) -> None:
         self.target = target
         self._pids = tuple(pids)
-        self._intensity = intensity
         self._group: ControlGroup | None = None
         self._since_s = self._used_s = 0.0
 
@@ -31,12 +30,12 @@ class CpuQuota:
             self._group.add_process(pid)
         self._note_use()
 
-    def start(self) -> None:
+    def start(self, intensity: float) -> None:
         """Throttle from now on."""
         if self._group is not None:
             spent_s = max(time.monotonic() - self._since_s, 1e-3)
             used_cores = (self._sum_use() - self._used_s) / spent_s
-            self._group.limit_cpu(max(LEAST_CORES, used_cores / self._intensity))
+            self._group.limit_cpu(max(LEAST_CORES, used_cores / intensity))
 
     def stop(self) -> None:
         """Lift the limit; the group stays."""

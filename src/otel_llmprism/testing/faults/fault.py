@@ -1,5 +1,5 @@
-# What every real fault on this machine is: started and stopped by whoever runs it, with a say in what is missing
-# where it cannot be made. Each ends only what it began.
+# What every real fault on this machine is: started and stopped by whoever runs it, with a say in what is
+# missing where it cannot be made. Each ends only what it began.
 from pathlib import Path
 from shutil import which
 from typing import Protocol
@@ -21,7 +21,8 @@ class Fault(Protocol):
     def prepare(self) -> None:
         """Make what it needs, changing nothing yet; raises UnavailableError."""
 
-    def start(self) -> None: ...
+    def start(self, intensity: float) -> None:
+        """Begin; 2.0: what is struck should become about twice as slow, where that can be chosen."""
 
     def stop(self) -> None: ...
 

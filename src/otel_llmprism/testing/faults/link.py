@@ -3,6 +3,7 @@
 import os
 import subprocess
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from otel_llmprism.testing.faults.fault import UnavailableError, find_program
@@ -11,27 +12,25 @@ _PREFIX = "prism"
 _NAMESPACES = Path("/var/run/netns")
 _BURST = "32kbit"
 _LATENCY = "400ms"  # as much waits in the queue; more is dropped and sent again
+_WINDOWS, _WINDOW_S = 10, 0.05
 LEAST_BYTES_PER_S = 2_000.0
 
 
 class LinkThrottle:
     """Rank 0 stands here at `address`, the other ranks in `namespace`; `start` slows what goes both ways.
 
-    The rate is such that what went over it in a busy second takes (intensity - 1) seconds.
+    The rate is 1 / intensity of what goes one way while the ranks are busy.
     """
 
     layer = "communication"
 
-    def __init__(self, target: str, intensity: float, number: int = 0) -> None:
+    def __init__(self, target: str, number: int = 0) -> None:
         self.target = target
         self.namespace = f"{_PREFIX}{os.getpid()}n{number}"
         subnet = f"10.{200 + number % 50}.{os.getpid() % 250}"
         self.address = f"{subnet}.1"
         self._there = f"{subnet}.2"
-        self._intensity = intensity
         self._here_name, self._there_name = f"{_PREFIX}{os.getpid()}a{number}", "rank"
-        self._since_s = 0.0
-        self._since_bytes = 0
         self._is_made = False
 
     def prepare(self) -> None:
@@ -47,13 +46,10 @@ class LinkThrottle:
         self._run(*there, "link", "set", self._there_name, "up")
         self._run(*there, "link", "set", "lo", "up")
         find_program("tc", "iproute2")
-        self._note_use()
 
-    def start(self) -> None:
+    def start(self, intensity: float) -> None:
         """Throttle both directions."""
-        spent_s = max(time.monotonic() - self._since_s, 1e-3)
-        used_per_s = (self._count_bytes() - self._since_bytes) / spent_s
-        rate = max(LEAST_BYTES_PER_S, used_per_s / max(self._intensity - 1, 0.01))
+        rate = max(LEAST_BYTES_PER_S, self._measure_peak() / intensity)
         bucket = ("tbf", "rate", f"{round(rate * 8)}bit", "burst", _BURST, "latency", _LATENCY)
         self._run("tc", "qdisc", "replace", "dev", self._here_name, "root", *bucket)
         there = ("ip", "netns", "exec", self.namespace, "tc")
@@ -65,7 +61,6 @@ class LinkThrottle:
             ("ip", "netns", "exec", self.namespace, "tc", "qdisc", "del", "dev", self._there_name, "root"),
         ):
             self._run(*words, is_strict=False)
-        self._note_use()
 
     def close(self) -> None:
         if self._is_made:
@@ -73,18 +68,23 @@ class LinkThrottle:
             self._run("ip", "netns", "del", self.namespace, is_strict=False)
             self._is_made = False
 
-    def _note_use(self) -> None:
-        self._since_s, self._since_bytes = time.monotonic(), self._count_bytes()
+    def _measure_peak(self) -> float:
+        """Return the bytes a second that go one way while the ranks are busy; takes half a second."""
+        counts = []
+        for _ in range(_WINDOWS + 1):
+            counts.append((time.monotonic(), self._count_bytes()))
+            time.sleep(_WINDOW_S)
+        return max((b - a) / (t - s) for (s, a), (t, b) in pairwise(counts))
 
     def _count_bytes(self) -> int:
-        folder = Path("/sys/class/net") / self._here_name / "statistics"
+        path = Path("/sys/class/net") / self._here_name / "statistics" / "tx_bytes"
         try:
-            return sum(int((folder / name).read_text()) for name in ("rx_bytes", "tx_bytes"))
+            return int(path.read_text(encoding="utf-8"))
         except OSError:
             return 0
 
     def _run(self, *words: str, is_strict: bool = True) -> None:
-        command = [find_program(words[0], "iproute2"), *words[1:]]
+        command = [str(find_program(words[0], "iproute2")), *words[1:]]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode and is_strict:
             raise UnavailableError(f"`{' '.join(words)}` failed: {done.stderr.strip()} (root is needed)")
@@ -96,7 +96,7 @@ def remove_stale_links() -> list[str]:
     for path in _NAMESPACES.glob(f"{_PREFIX}*n*") if _NAMESPACES.is_dir() else ():
         maker = path.name.removeprefix(_PREFIX).partition("n")[0]
         if maker.isdecimal() and not Path(f"/proc/{maker}").exists():
-            command = [find_program("ip", "iproute2"), "netns", "del", path.name]
+            command = [str(find_program("ip", "iproute2")), "netns", "del", path.name]
             subprocess.run(command, capture_output=True, check=False)
             removed.append(path.name)
     return removed

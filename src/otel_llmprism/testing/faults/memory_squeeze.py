@@ -1,5 +1,5 @@
-# Memory pressure on an engine: its group's limit is lowered to little above what cannot be given back, so that
-# code and mapped files are dropped and read again. Bounded: what it holds itself always fits.
+# Memory pressure on an engine: its group's limit is lowered to little above what cannot be given back, so
+# that code and mapped files are dropped and read again. Bounded: what it holds itself always fits.
 import time
 from pathlib import Path
 
@@ -29,12 +29,12 @@ class MemorySqueeze:
         assert self._group is not None, "prepare it first"
         return self._group.folder
 
-    def start(self) -> None:
+    def start(self, intensity: float) -> None:
         """Lower the limit as far as the kernel follows."""
         if self._group is None:
             return
         sizes = self._group.read_memory()
-        held = sum(sizes.get(name, 0) for name in _UNRECLAIMABLE) + self._headroom_bytes
+        held = sum(sizes.get(name, 0) for name in _UNRECLAIMABLE) + round(self._headroom_bytes / intensity)
         now = max(held, sum(sizes.get(name, 0) for name in ("rss", "cache", "anon", "file")))
         for step in range(1, _STEPS + 1):
             try:

@@ -1,0 +1,107 @@
+# A recording through the sentinel's core in data time: bodies in the order they were written, findings and
+# scored steps out. The warm-up is learned once; each episode is then judged alone, by a copy of what was
+# learned.
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from otel_llmprism.model.findings import Finding
+from otel_llmprism.model.steps import F64, U8, U64
+from otel_llmprism.model.work import ScoredTable
+from otel_llmprism.receivers.ledger import LedgerReader
+from otel_llmprism.service.sentinel.core import SentinelCore
+from otel_llmprism.service.sentinel.news import News
+from otel_llmprism.testing.evaluation.recording import TimedBody
+
+SHIPPED_EVERY_NS = 500_000_000
+_CLOSING_NS = 4_000_000_000  # what is late is waited for
+
+
+@dataclass(frozen=True, slots=True)
+class StepScores:
+    """Scored steps of a replay, in order; times are CLOCK_MONOTONIC."""
+
+    step: U64
+    ready_ns: U64
+    cycle_ns: U64
+    expected_ns: F64
+    residual: F64
+    is_flagged: U8
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the sentinel said of one stretch of data."""
+
+    findings: list[Finding] = field(default_factory=list)  # every state, in order
+    tables: list[ScoredTable] = field(default_factory=list)
+
+    def join_steps(self) -> StepScores:
+        """Return the steps of all batches."""
+        return StepScores(
+            *(
+                np.concatenate([getattr(table, name) for table in self.tables] or [np.zeros(0, dtype)])
+                for name, dtype in (
+                    ("step", np.uint64),
+                    ("time_ns", np.uint64),
+                    ("cycle_ns", np.uint64),
+                    ("expected_ns", np.float64),
+                    ("residual", np.float64),
+                    ("is_flagged", np.uint8),
+                )
+            )
+        )
+
+
+@dataclass(slots=True)
+class ReplayState:
+    """The core with its reader, and how far time has come; copied as one."""
+
+    core: SentinelCore
+    reader: LedgerReader
+    now_ns: int = 0  # real time of the data
+
+    def copy(self) -> "ReplayState":
+        return copy.deepcopy(self)
+
+
+def feed_bodies(state: ReplayState, bodies: Iterable[TimedBody]) -> Verdict:
+    """Let bodies arrive as they were shipped: twice a second, time passing between them."""
+    verdict = Verdict()
+    for timed in bodies:
+        while state.now_ns and timed.realtime_ns - state.now_ns > 2 * SHIPPED_EVERY_NS:
+            # A pause in the data: time passes, but not for longer than anything would wait for it.
+            state.now_ns = max(state.now_ns + SHIPPED_EVERY_NS, timed.realtime_ns - 120_000_000_000)
+            _note(verdict, state.core.advance(state.now_ns))
+        for batch in state.reader.read_bodies([timed.body]):
+            _note(verdict, state.core.take(batch, max(timed.realtime_ns, state.now_ns)))
+        if timed.realtime_ns - state.now_ns >= SHIPPED_EVERY_NS:
+            state.now_ns = timed.realtime_ns
+            _note(verdict, state.core.advance(state.now_ns))
+    return verdict
+
+
+def pass_time(state: ReplayState, for_ns: int = _CLOSING_NS) -> Verdict:
+    """Let time pass with no data."""
+    verdict = Verdict()
+    until_ns = state.now_ns + for_ns
+    while state.now_ns < until_ns:
+        state.now_ns += SHIPPED_EVERY_NS
+        _note(verdict, state.core.advance(state.now_ns))
+    return verdict
+
+
+def cut_bodies(bodies: Iterable[TimedBody], begin_ns: int, end_ns: int) -> list[TimedBody]:
+    """Return what was written within a stretch of CLOCK_MONOTONIC."""
+    return [timed for timed in bodies if begin_ns <= timed.monotonic_ns < end_ns]
+
+
+def build_state(build_core: Callable[[], SentinelCore], reader: LedgerReader) -> ReplayState:
+    return ReplayState(build_core(), reader)
+
+
+def _note(verdict: Verdict, news: News) -> None:
+    verdict.findings += news.findings
+    verdict.tables += [batch.scored for batch in news.batches]
