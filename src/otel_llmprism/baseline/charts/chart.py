@@ -13,13 +13,14 @@ from otel_llmprism.baseline.charts.alarm import (
     estimate_onset,
     is_new_work,
 )
-from otel_llmprism.baseline.charts.blocks import Block, BlockBuilder, RatioTable
+from otel_llmprism.baseline.charts.blocks import I64, Block, BlockBuilder
 from otel_llmprism.baseline.charts.config import ChartConfig
 from otel_llmprism.baseline.charts.history import BlockHistory
 from otel_llmprism.baseline.charts.judge import MEMORY, BlockJudge, Verdict
 from otel_llmprism.baseline.charts.limits import Limits, fit_limits
 from otel_llmprism.baseline.charts.step_flags import StepFlagger, fit_step_limits
 from otel_llmprism.model.charts import ChartKey, ChartReading, Detector
+from otel_llmprism.model.steps import F64
 
 NAN = float("nan")
 NO_LOOK = (NAN, 1.0)
@@ -45,8 +46,8 @@ class Chart:
         self._looks: deque[RecentLook] = deque(maxlen=MEMORY)
         self._best_look = NO_LOOK
 
-    def add(self, rows: RatioTable) -> list[ChartReading]:
-        return self._take(list(self._builder.add(rows)))
+    def add(self, time_ns: I64, rows: F64) -> list[ChartReading]:
+        return self._take(list(self._builder.add(time_ns, rows)))
 
     def advance(self, time_ns: int) -> list[ChartReading]:
         return self._take(list(self._builder.advance(time_ns)))
@@ -71,8 +72,8 @@ class Chart:
     def _take_look(self, look: Block) -> ChartReading | None:
         if look.count < self.config.look_min_steps:
             return None
-        if not look.centre <= self._best_look[0]:
-            self._best_look = (look.centre, float(look.count))
+        if not look.low <= self._best_look[0]:
+            self._best_look = (look.low, float(look.count))
         self._looks.append(RecentLook(look.begin_ns, look.end_ns, look.centre))
         if self.limits is None or self.alarm.is_on:
             return None

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from otel_llmprism.baseline.charts.blocks import RatioTable
+from otel_llmprism.baseline.charts.blocks import I64
 from otel_llmprism.baseline.charts.chart import Chart
 from otel_llmprism.baseline.charts.config import ChartConfig
 from otel_llmprism.baseline.charts.state import STATE_VERSION, dump_chart, read_engine_state, restore_chart
@@ -18,6 +18,7 @@ CHARTED = (StepKind.PREFILL, StepKind.DECODE, StepKind.MIXED, StepKind.TRAIN)
 RESTART_STEPS = 1_000  # ids that fall back further, at a later time, are those of a new run
 DEFAULT_SPREAD = 0.1  # where a model states none
 MAX_RATIO = 30.0
+IS_CHARTED = np.isin(np.arange(256), CHARTED)
 
 
 class EngineCharts:
@@ -36,14 +37,14 @@ class EngineCharts:
         self, step: U64, time_ns: U64, kind: U8, cycle_ns: U64, expectation: ExpectationTable
     ) -> ScoredTable:
         """Return the steps of charted kinds with residuals and flags; call once a step, in order."""
-        rows = np.isin(kind, np.array(CHARTED, dtype=kind.dtype))
+        rows = IS_CHARTED[kind]
         expected_ns, spread = expectation.expected_ns[rows], expectation.spread[rows]
         is_known = expectation.is_known[rows]
         residual = self._find_residual(cycle_ns[rows], expected_ns)
         spread = np.where(np.isfinite(spread) & (spread > 0), spread, DEFAULT_SPREAD)
         flags = np.zeros(len(residual), dtype=np.uint8)
         widened = np.where(is_known > 0, spread, UNKNOWN_WIDENING * spread)
-        for code in np.unique(kind[rows]).tolist():
+        for code in sorted(set(kind[rows].tolist())):
             own = kind[rows] == code
             flags[own] = self._find_chart(Series.CYCLE, code).flagger.flag(residual[own], widened[own])
         return ScoredTable(
@@ -65,16 +66,17 @@ class EngineCharts:
         usable = fresh & np.isfinite(scored.residual)
         self.counts["no_residual"] += int(np.count_nonzero(fresh & ~usable))
         self.counts["unseen_steps"] += int(np.count_nonzero(usable & (scored.is_known == 0)))
-        for code in np.unique(scored.kind[usable]).tolist():
+        for code in sorted(set(scored.kind[usable].tolist())):
             rows = usable & (scored.kind == code)
-            table = RatioTable(
-                to_time(scored.time_ns[rows]),
-                scored.residual[rows],
-                scored.expected_ns[rows] / 1e9,
-                scored.spread[rows],
-                scored.is_known[rows] > 0,
+            table = np.stack(
+                [
+                    scored.residual[rows],
+                    scored.expected_ns[rows] / 1e9,
+                    scored.spread[rows],
+                    scored.is_known[rows] > 0,
+                ]
             )
-            readings += self._find_chart(Series.CYCLE, code).add(table)
+            readings += self._find_chart(Series.CYCLE, code).add(to_time(scored.time_ns[rows]), table)
         if usable.any():
             readings += self.advance(int(to_time(scored.time_ns[usable])[-1]), series=(Series.CYCLE,))
         return [] if is_rehearsal else readings
@@ -85,14 +87,8 @@ class EngineCharts:
         self.counts["no_residual"] += int(np.count_nonzero(~usable))
         ratio = np.clip(log_ratio[usable], -MAX_RATIO, MAX_RATIO)
         rows = len(ratio)
-        table = RatioTable(
-            to_time(time_ns[usable]),
-            ratio,
-            weight[usable],
-            np.full(rows, DEFAULT_SPREAD),
-            np.ones(rows, dtype=bool),
-        )
-        return self._find_chart(series, 0).add(table)
+        table = np.stack([ratio, weight[usable], np.full(rows, DEFAULT_SPREAD), np.ones(rows)])
+        return self._find_chart(series, 0).add(to_time(time_ns[usable]), table)
 
     def advance(self, time_ns: int, *, series: tuple[Series, ...] = tuple(Series)) -> list[ChartReading]:
         """Close the blocks that ended before `time_ns`, for when nothing more comes."""
@@ -160,6 +156,6 @@ class EngineCharts:
         return fresh
 
 
-def to_time(values: U64) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def to_time(values: U64) -> I64:
     """Return numbers of 64 bits as signed ones; what is beyond belongs to no clock and becomes the last."""
     return np.minimum(values, np.uint64(2**63 - 1)).astype(np.int64)

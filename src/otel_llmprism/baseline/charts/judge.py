@@ -72,7 +72,7 @@ class BlockJudge:
         scale = limits.scales[CENTRE]
         allowance = find_allowance(look, limits)
         sigma = scale.find_sigma(look.count)
-        value = shrink(look.centre - scale.centre, allowance)
+        value = shrink(look.low - scale.centre, allowance)
         upper = scale.centre + allowance + limits.look * sigma
         is_large = value >= LOOK_SHIFT * self._config.min_shift
         return Verdict(

@@ -9,7 +9,7 @@ from otel_llmprism.model.steps import F64
 
 UNKNOWN_WIDENING = 2.0  # the model's doubt counts so often where it never saw such work
 AGAINST = 8.0  # one step speaks no louder against a slowdown
-MIN_STEPS = 500
+MIN_STEPS = 200
 TAIL = 0.01
 MIN_TAIL = 20
 
