@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -85,6 +86,8 @@ def measure_import_mib() -> float:
 
 def format_report(found: dict[str, Any], heap_mib: float, import_mib: float) -> str:
     rows, steps = [], found["steps"]
+    own = [empty_ns for count, _, _, empty_ns in steps if count >= BATCHES[-1][0]] or [0]
+    own_us = statistics.median(own) / 1e3
     places = "\n".join(
         f"| `{name}` | {calls / len(steps):.2f} | {spent / calls / 1e3:.1f} |"
         for name, (calls, spent) in found["places"].items()
@@ -92,7 +95,7 @@ def format_report(found: dict[str, Any], heap_mib: float, import_mib: float) -> 
     for low, high in BATCHES:
         for fewest, most in (*MOVES, (0, 1000)):
             spent = sorted(
-                ns for count, moves, ns in steps if low <= count <= high and fewest <= moves <= most
+                ns for count, moves, ns, _ in steps if low <= count <= high and fewest <= moves <= most
             )
             if spent:
                 p50, p99 = spent[len(spent) // 2] / 1e3, spent[len(spent) * 99 // 100] / 1e3
@@ -107,7 +110,9 @@ def format_report(found: dict[str, Any], heap_mib: float, import_mib: float) -> 
 
 Inside a real EngineCore (single process engine: scheduler and worker share the thread), mode sentinel, up to
 256 streams at a time, answers of 200 to 600 tokens. A clock outside each wrapper of ours and one inside; the
-sum of the differences over one step, with arrivals and ends that fall into it, the clocks' own cost included.
+sum of the differences over one step, with arrivals and ends that fall into it, the clocks' own cost included:
+a wrapper that does nothing, round another method that vLLM calls once a step, measures {own_us:.1f} us (p50),
+and each step has two places of ours or more.
 
 | requests in the step | of them came or went | steps | p50 us | p99 us | reach, p50 |
 |---|---|---|---|---|---|

@@ -15,6 +15,7 @@ from otel_llmprism.instrumentation.sampling import build_sampler
 from otel_llmprism.instrumentation.step_records import StepRecorder
 from otel_llmprism.instrumentation.switches import Switches, read_switches
 from otel_llmprism.instrumentation.watched_ring import WatchedRing
+from otel_llmprism.native.extension import revoke_lanes
 from otel_llmprism.native.ring import DEFAULT_SLOTS, RingError, RingWriter
 from otel_llmprism.native.ring_records import HookOff, Mode, Pause, pack_hook_off
 from otel_llmprism.native.ring_writer import read_start_ticks
@@ -82,6 +83,7 @@ class EngineRun:
             return
         is_waking = self.mode is Mode.OFF
         self.mode = self.keeper.mode = mode
+        revoke_lanes()
         if mode is Mode.OFF:
             self._asleep_since_ns = time.monotonic_ns()
         elif is_waking:
@@ -110,6 +112,7 @@ class EngineRun:
 
     def close(self) -> None:
         """Say that this process records no more; the exporter ships what is left and ends."""
+        revoke_lanes()
         if self.writer is not None:
             self.writer.close()
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from otel_llmprism.native.extension import revoke_lanes
 from otel_llmprism.native.ring_records import HookOff, pack_hook_off
 
 P = ParamSpec("P")
@@ -68,6 +69,11 @@ class HookState:
         """How long all its calls took together, estimated from those that were timed."""
         return self._told_ns + self._untold_ns * TIME_EVERY
 
+    @property
+    def is_suspect(self) -> bool:
+        """Tell whether its calls are being measured in CPU time, since they were over budget."""
+        return self.clock is not time.perf_counter_ns
+
     def note_call(self, duration_ns: int) -> None:
         """Take the time of a call into account; the call itself is in `calls` already."""
         self._timed += 1
@@ -89,6 +95,7 @@ class HookState:
     def set_asleep(self, is_asleep: bool) -> None:
         """Stop recording for now, or go on unless the hook is off for good."""
         self.is_off = is_asleep or self.is_unwanted or self.off_reason is not None
+        revoke_lanes()
 
     def list_kept_ns(self) -> list[int]:
         """Return how long some of the latest calls took, the shortest first; for a person who asks."""
@@ -109,6 +116,7 @@ class HookState:
 
     def _switch_off(self, reason: HookOff) -> None:
         self.is_off, self.off_reason = True, reason
+        revoke_lanes()
         now_ns = time.monotonic_ns()
         with contextlib.suppress(Exception):  # this is where errors end
             self._ring.put(pack_hook_off(self.name, now_ns, self._slowest_ns, self._budget_ns, reason))

@@ -5,10 +5,11 @@ from collections import deque
 from typing import NamedTuple
 
 from otel_llmprism.model.ids import start_step_hash
+from otel_llmprism.native.extension import revoke_lanes
 from otel_llmprism.native.ring_records import Kept, Mode
 
 _SECOND_NS = 1_000_000_000
-DRAWN_AHEAD = 16  # steps whose trace ids are hashed together
+DRAWN_AHEAD = 64  # steps whose trace ids are hashed together; as many can be lent ahead
 _ABOVE_ALL = b"\xff" * 33  # sorts after every SHA-256 digest
 # Looking a member up in an enumeration costs as much as a call.
 _NO, _RANDOM, _ALL = Kept.NO, Kept.RANDOM, Kept.ALL
@@ -25,6 +26,15 @@ class StepTicket(NamedTuple):
     mode: int = Mode.SENTINEL  # ring_records.Mode
 
 
+class StepsAhead(NamedTuple):
+    """Steps that are decided though nobody has scheduled them yet, should they start in time."""
+
+    step: int  # the first
+    kept: bytes  # of each
+    probability: float
+    end_ns: int
+
+
 class StepKeeper:
     """Numbers the steps of one run from 0 and decides for each at once. One thread, but for keep_deep."""
 
@@ -37,6 +47,7 @@ class StepKeeper:
         self._probability = 1.0
         self._bound = _ABOVE_ALL
         self._draws: list[bytes] = []
+        self._kept_ahead = b""  # what becomes of them
         self._first_drawn = -DRAWN_AHEAD
         self.mode = Mode.SENTINEL  # DEEP: every step is deep, until told otherwise
         self._deep_asked: deque[int] = deque(maxlen=8)  # another thread's wishes, not taken yet
@@ -45,6 +56,7 @@ class StepKeeper:
     def keep_deep(self, steps: int) -> None:
         """Make the next `steps` whole steps deep; of two wishes the longer holds. From any thread."""
         self._deep_asked.append(steps)
+        revoke_lanes()
 
     @property
     def deep_left(self) -> int:
@@ -54,6 +66,28 @@ class StepKeeper:
     def skip_to(self, step_id: int) -> None:
         """Give the next step this id, where the engine has a number that all its ranks know; never back."""
         self._next_step = max(self._next_step, step_id)
+
+    @property
+    def next_step(self) -> int:
+        return self._next_step
+
+    @property
+    def is_deep(self) -> bool:
+        """Tell whether the next step is, or may be, a deep one."""
+        return bool(self._deep_left or self._deep_asked or self.mode != _SENTINEL)
+
+    def look_ahead(self, most: int) -> StepsAhead | None:
+        """Return up to `most` steps that are decided; None when each has to be asked for."""
+        if self.is_deep or self._steps != "sample":
+            return None
+        drawn = self._next_step - self._first_drawn
+        kept = self._kept_ahead[drawn : drawn + most]
+        return StepsAhead(self._next_step, kept, self._probability, (self._second + 1) * _SECOND_NS)
+
+    def skip_lent(self, steps: int) -> None:
+        """Take so many of look_ahead's steps as scheduled."""
+        self._next_step += steps
+        self._in_second += steps
 
     def admit_step(self, now_ns: int) -> StepTicket:
         """Give the next step its id and decide whether it is kept."""
@@ -76,7 +110,7 @@ class StepKeeper:
             StepTicket,
             (
                 step_id,
-                _RANDOM if self._draws[drawn] < self._bound else _NO,
+                self._kept_ahead[drawn],
                 self._probability,
                 _SENTINEL,
             ),
@@ -89,6 +123,7 @@ class StepKeeper:
         # The decision of is_kept_at_random, as a comparison of bytes.
         bound = math.ceil(self._probability * 2.0**64)
         self._bound = bound.to_bytes(8, "big") if bound < 1 << 64 else _ABOVE_ALL
+        self._decide_ahead()
 
     def _draw_ahead(self, step_id: int) -> None:
         """Hash some steps at once: alone, with cold caches, each costs five times as much."""
@@ -98,6 +133,11 @@ class StepKeeper:
             state = self._hash.copy()
             state.update(b"%d" % number)
             self._draws.append(state.digest())
+        self._decide_ahead()
+
+    def _decide_ahead(self) -> None:
+        bound = self._bound
+        self._kept_ahead = bytes([_RANDOM if draw < bound else _NO for draw in self._draws])
 
     def _admit_deep(self, step_id: int) -> StepTicket:
         while self._deep_asked:

@@ -1,10 +1,11 @@
 # The scheduler's hook: one call when a step is scheduled, one when its result is back. Numbers in,
 # ring records out. Never raises, never blocks.
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from otel_llmprism.instrumentation.guard import TIME_EVERY, HookState, Ring, guarded
 from otel_llmprism.instrumentation.keeping import StepKeeper, StepTicket
+from otel_llmprism.instrumentation.step_lane import LentSteps, open_lane
 from otel_llmprism.instrumentation.token_sums import TokenSums
 from otel_llmprism.native.ring import RunningSet
 from otel_llmprism.native.ring_members import CHECK_EVERY
@@ -46,6 +47,18 @@ class StepRecorder:
         self._sums = TokenSums()
         keeper.mode = mode
         self._running: RunningSet[str] = RunningSet(derive_request_handle)
+        self._lent: LentSteps | None = None
+
+    def open_lane(self, scheduler: Any, tokenless: dict[str, Any]) -> LentSteps | None:
+        """Make ready to lend steps of this scheduler to the extension; None where there is none."""
+        lane = open_lane(self._ring, scheduler, tokenless)
+        self._lent = LentSteps(lane, self._keeper, self.hook) if lane is not None else None
+        return self._lent
+
+    def lend_steps(self) -> None:
+        """Lend what comes next, now that no request has prompt left."""
+        if self._lent is not None and self._sums.are_trusted and not self.hook.is_off:
+            self._lent.lend(self._running)
 
     def record_scheduled(
         self,
@@ -75,6 +88,8 @@ class StepRecorder:
         clock = hook.clock
         began_ns = 0 if hook.calls % TIME_EVERY else clock()
         try:
+            if self._lent is not None:
+                self._lent.take_back(self._running)
             ticket = self._keeper.admit_step(start_ns)
             self._tell(
                 ticket, tokens, prefill, state, start_ns, end_ns, lane, joined, total_tokens, prefill_tokens
@@ -133,16 +148,19 @@ class StepRecorder:
     @guarded(None)
     def record_dummy(self, start_ns: int, end_ns: int) -> None:
         """Book a batch without requests, which a replica computes to keep the others company."""
+        self._take_back()
         ticket = self._keeper.admit_step(start_ns)
         self._ring.put(_pack_whole_step(ticket, StepKind.DUMMY, start_ns, end_ns))
 
     def forget_running(self) -> None:
         """Forget who runs: while this was asleep nobody told. Only while it is asleep."""
+        self._take_back()
         self._running = RunningSet(derive_request_handle)
 
     @guarded(None)
     def record_left(self, request_ids: Collection[str]) -> None:
         """Take finished, aborted or preempted requests out of the running set."""
+        self._take_back()
         self._running.leave(request_ids)
 
     def record_output(
@@ -171,6 +189,10 @@ class StepRecorder:
         finally:
             if began_ns:
                 hook.note_call(clock() - began_ns)
+
+    def _take_back(self) -> None:
+        if self._lent is not None:
+            self._lent.take_back(self._running)
 
     @guarded(None)
     def record_pause(self, start_ns: int, end_ns: int, reason: int) -> None:

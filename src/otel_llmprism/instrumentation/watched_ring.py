@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 from otel_llmprism.native.ring import RingWriter
 
@@ -28,9 +29,14 @@ class WatchedRing:
         self._restarts = 0
         self._puts = 0
         self._next_look_ns = 0
+        self.native: Any = writer.native
+        if self.native is not None:  # which counts for itself
+            self.native.watch(self._look_after_exporter)
 
     def put(self, record: bytes, /) -> bool:
         """Append a record; False when it was dropped."""
+        if self.native is not None:
+            return bool(self.native.put(record))
         is_put = self._writer.put(record)
         self._puts += 1
         if not is_put or self._puts >= LOOK_EVERY_PUTS:

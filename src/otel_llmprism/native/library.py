@@ -14,17 +14,20 @@ _FILE = "libllmprism.so"
 @cache
 def load_library() -> ctypes.CDLL | None:
     """Return the loaded library, or None; decided once per process."""
-    asked = os.environ.get("OTEL_LLMPRISM_NATIVE", "on")
-    if asked == "off":
-        return None
-    for folder in [Path(asked)] if Path(asked).is_absolute() else _search_folders():
+    for folder in list_native_folders():
         library = _open_library(folder / _FILE)
         if library is not None:
             return library
     return None
 
 
-def _search_folders() -> list[Path]:
+def list_native_folders() -> list[Path]:
+    """Return where what is built may lie; none when it is switched off."""
+    asked = os.environ.get("OTEL_LLMPRISM_NATIVE", "on")
+    if asked == "off":
+        return []
+    if Path(asked).is_absolute():
+        return [Path(asked)]
     beside_us = Path(__file__).parent
     # An editable install keeps the sources here and the built library in site-packages.
     installed = Path(sysconfig.get_path("platlib")) / "otel_llmprism" / "native"

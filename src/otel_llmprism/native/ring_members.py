@@ -50,6 +50,17 @@ class RunningSet(Generic[Key]):
         """Tell the whole running set with the next step: the ring dropped a record with changes."""
         self._must_repeat = True
 
+    def look_ahead(self) -> tuple[int, int]:
+        """Return how many run, and for how many steps more nothing need be looked up while none changes."""
+        running = self._lanes.get(0)
+        if running is None or len(self._lanes) > 1 or self._left or self._must_repeat:
+            return 0, 0
+        return len(running), CHECK_EVERY - 1 - self._diffs % CHECK_EVERY
+
+    def skip_lent(self, steps: int) -> None:
+        """Take so many of look_ahead's steps as told."""
+        self._diffs += steps
+
     def diff(
         self,
         tokens: Mapping[Key, int],

@@ -1,4 +1,4 @@
-# The writing end of a ring, inside the user's process: pure Python, no numpy, no native library.
+# The writing end of a ring, inside the user's process: no numpy; the extension puts where there is one.
 # Packed records (ring_records.py) go in; when the reader is slow, records are dropped and counted.
 # It never blocks on the reader and, once made, never raises and never faults.
 import mmap
@@ -9,8 +9,10 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from otel_llmprism.native import ring_layout as layout
+from otel_llmprism.native.extension import load_extension
 from otel_llmprism.native.ring_layout import RingError, RingHeader
 
 DEFAULT_SLOTS = 1 << 15  # 4 MiB: over 10 s of 8 ranks at 100 steps/s
@@ -33,7 +35,6 @@ class RingWriter:
         "_capacity",
         "_end",
         "_fence",
-        "_head",
         "_is_open",
         "_limit",
         "_lock",
@@ -41,6 +42,7 @@ class RingWriter:
         "_memory",
         "_view",
         "_words",
+        "native",
         "path",
     )
 
@@ -52,11 +54,12 @@ class RingWriter:
         self._end = len(self._view)
         self._capacity = header.capacity
         self._mask = header.capacity - 1
-        self._head = 0
         self._limit = header.capacity  # the head may go so far before the tail is read again
         self._lock = threading.Lock()
         self._fence = threading.Lock()
         self._is_open = True
+        extension = load_extension()
+        self.native: Any = extension.SlotRing(memory) if extension else None
         _writers.add(self)
 
     @classmethod
@@ -78,13 +81,17 @@ class RingWriter:
 
     def put(self, record: bytes) -> bool:
         """Append one record (whole slots) and publish it at once; False when it was dropped."""
+        if self.native is not None:
+            return bool(self.native.put(record))
         lock = self._lock
         if lock.locked() and not self._is_let_go():
             self._words[layout.DROPPED_WORD] += 1
             return False
         # Not acquire() and release(): a handler that raises between them would leave the lock held for ever.
         with lock:
-            head = self._head
+            if not self._is_open:
+                return False
+            head = self._words[_HEAD_WORD]
             size = len(record)
             after = head + (size >> _SLOT_SHIFT)
             if after > self._limit and not self._has_room(after):
@@ -100,7 +107,7 @@ class RingWriter:
             if not _IS_STORE_ORDERED:
                 order_memory(self._fence)
             # One aligned 8-byte store: a kill before it leaves the slots unseen, after it complete.
-            self._head = self._words[_HEAD_WORD] = after
+            self._words[_HEAD_WORD] = after
         return True
 
     def add_hook_time(self, duration_ns: int, /) -> None:
@@ -116,8 +123,14 @@ class RingWriter:
     def dropped(self) -> int:
         return self._words[layout.DROPPED_WORD] if self._is_open else 0
 
+    @property
+    def _head(self) -> int:
+        return self._words[_HEAD_WORD] if self._is_open else 0
+
     def close(self) -> None:
         """Tell the reader that nothing more will come and unmap; the reader removes the file."""
+        if self.native is not None:
+            self.native.close()
         if self._lock.locked() and not self._is_let_go():
             # The record under way is finished when the handler that closes returns: no unmapping here.
             if self._is_open:
@@ -132,6 +145,8 @@ class RingWriter:
 
     def abandon(self) -> None:
         """Let go of the ring in a forked child, which shares the mapping but is not its producer."""
+        if self.native is not None:
+            self.native.close()
         self._lock, self._fence = threading.Lock(), threading.Lock()  # a thread of the parent may hold them
         self._is_open, self._limit = False, -1
         # For a fork inside a signal handler inside a record: what that record publishes goes nowhere.
@@ -149,8 +164,6 @@ class RingWriter:
         return True
 
     def _has_room(self, after: int) -> bool:
-        if not self._is_open:
-            return False
         self._limit = self._words[layout.TAIL_WORD] + self._capacity
         if after <= self._limit:
             return True

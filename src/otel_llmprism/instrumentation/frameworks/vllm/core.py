@@ -9,6 +9,7 @@ from otel_llmprism.instrumentation.frameworks.vllm.carrier import strip_carrier
 from otel_llmprism.instrumentation.frameworks.vllm.scheduler_book import SchedulerBook
 from otel_llmprism.instrumentation.process_run import current_run, join_run
 from otel_llmprism.instrumentation.quiet import quiet
+from otel_llmprism.native.extension import load_extension
 
 ROLE = "engine-core"
 _BOOK_ATTRIBUTE = "_llmprism_book"
@@ -43,12 +44,15 @@ def wrap_add_request(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def wrap_schedule(original: Callable[..., Any]) -> Callable[..., Any]:
     """Book steps."""
+    book_lent = extension.note_scheduled if (extension := load_extension()) else _leave_to_python
+    clock = time.monotonic_ns
 
     @functools.wraps(original)
     def schedule(self: Any, *args: Any, **kwargs: Any) -> Any:
-        start_ns = time.monotonic_ns()
+        start_ns = clock()
         output = original(self, *args, **kwargs)
-        note_scheduled(self, output, start_ns)
+        if not book_lent(self, output, start_ns):
+            note_scheduled(self, output, start_ns)
         return output
 
     return schedule
@@ -56,14 +60,17 @@ def wrap_schedule(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def wrap_update_from_output(original: Callable[..., Any]) -> Callable[..., Any]:
     """Book results: the scheduler's process has one when it begins to take it in."""
+    book_lent = extension.note_output if (extension := load_extension()) else _leave_to_python
+    clock = time.monotonic_ns
 
     @functools.wraps(original)
     def update_from_output(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-        ready_ns = time.monotonic_ns()
+        ready_ns = clock()
         try:
             return original(self, scheduler_output, *args, **kwargs)
         finally:
-            note_output(self, scheduler_output, ready_ns)
+            if not book_lent(self, scheduler_output, ready_ns):
+                note_output(self, scheduler_output, ready_ns)
 
     return update_from_output
 
@@ -131,6 +138,10 @@ def note_freed(scheduler: Any, request: Any) -> None:
     book = find_book(scheduler)
     if book is not None:
         book.note_freed(request)
+
+
+def _leave_to_python(_scheduler: Any, _output: Any, _time_ns: int) -> bool:
+    return False
 
 
 def _watch_freed_blocks(scheduler: Any, book: SchedulerBook) -> None:

@@ -40,8 +40,8 @@ class RequestBook:
         self._look_at = _LOOK_AFTER
         self._is_traced = is_traced  # vLLM makes spans of its own
         self._lives: dict[str, _Life] = {}
-        # Scheduled, without a token yet, and no front end of this run to see it.
-        self._tokenless: dict[str, Any] = {}
+        # Scheduled, without a token yet, and no front end of this run to see it; always this dictionary.
+        self.tokenless: dict[str, Any] = {}
         self._preempted: dict[str, int] = {}  # since the last step: computed tokens that are lost
 
     def admit(self, request: Any, now_ns: int) -> None:
@@ -79,7 +79,7 @@ class RequestBook:
                 continue
             first[request_id] = life.cached_tokens = tokens
             if not life.has_front_end:
-                self._tokenless[request_id] = life.request
+                self.tokenless[request_id] = life.request
         if first:
             self._recorder.record_events(RequestEvent.SCHEDULED, now_ns, first, step)
         if resumed:
@@ -99,16 +99,17 @@ class RequestBook:
 
     def note_outputs(self, step: int, ready_ns: int) -> None:
         """Book first tokens where no front end does."""
-        for request_id, request in list(self._tokenless.items()):
+        for request_id, request in list(self.tokenless.items()):
             if request.num_output_tokens > 0:
-                del self._tokenless[request_id]
+                del self.tokenless[request_id]
                 self._recorder.record_event(request_id, RequestEvent.FIRST_TOKEN, ready_ns, step)
 
     def catch_up(self, since_ns: int) -> None:
         """Take in what happened since then, while nothing was recorded: as much of it as is known."""
         self._preempted.clear()
-        tokenless = self._tokenless.items()
-        self._tokenless = {name: request for name, request in tokenless if request.num_output_tokens == 0}
+        tokenless = self.tokenless.items()
+        for name in [name for name, request in tokenless if request.num_output_tokens]:
+            del self.tokenless[name]
         self._end_gone(since_ns)
 
     def note_ended(self, request: Any, now_ns: int) -> None:
@@ -119,9 +120,9 @@ class RequestBook:
             return
         if request_id in self._preempted:
             self.flush_preempted(-1, now_ns)
-        if request_id in self._tokenless:
+        if request_id in self.tokenless:
             self.note_outputs(-1, now_ns)
-            self._tokenless.pop(request_id, None)
+            self.tokenless.pop(request_id, None)
         self._recorder.record_end(
             request_id,
             now_ns,
@@ -136,7 +137,7 @@ class RequestBook:
         """Book the ends of those that vLLM has no more; when they ended nobody saw."""
         living = self._find_living()
         for life in [life for request_id, life in self._lives.items() if request_id not in living]:
-            self._tokenless.pop(life.request.request_id, None)
+            self.tokenless.pop(life.request.request_id, None)
             self.note_ended(life.request, time_ns)
 
 

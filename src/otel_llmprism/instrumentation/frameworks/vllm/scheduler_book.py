@@ -29,6 +29,7 @@ class SchedulerBook:
         self._lanes: dict[str, int] = {}
         self._last_lane = 0
         self._preemptions = 0  # since the last step
+        self._lent = self._steps.open_lane(scheduler, self.requests.tokenless) if self._stages == 1 else None
         self._is_stale = False
         self._stale_since_ns = 0
 
@@ -76,6 +77,8 @@ class SchedulerBook:
             self.requests.flush_preempted(ticket.step_id, end_ns)
         if joined:
             self.requests.note_started(joined, ticket.step_id, end_ns)
+        if self._lent is not None and not self._prefilling:
+            self._steps.lend_steps()
 
     def note_output(self, output: Any, ready_ns: int) -> None:
         """Book that a step's result is back since `ready_ns` and has been taken in by now."""
@@ -114,7 +117,8 @@ class SchedulerBook:
 
     def note_pause(self, start_ns: int, end_ns: int, reason: int) -> None:
         """Book a pause; a step that still ran when it was asked for is not in it."""
-        self._steps.record_pause(max(start_ns, self._last_output_ns), end_ns, reason)
+        last_output_ns = max(self._last_output_ns, self._lent.last_output_ns if self._lent else 0)
+        self._steps.record_pause(max(start_ns, last_output_ns), end_ns, reason)
 
     def _refresh(self) -> None:
         self._is_stale = False
