@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
+from otel_llmprism.testing.sentinel_fake import FakeSentinel
+from otel_llmprism.testing.sentinel_page import serve_page
+
 REQUEST_TRACE, STEP_TRACE = "a1" * 16, "b2" * 16
 REQUEST_SPAN, DECODE_SPAN, STEP_SPAN, RANK_SPAN = "01" * 8, "02" * 8, "03" * 8, "04" * 8
 MARKUP = "<img src=x onerror=window.hacked=1>"
@@ -118,7 +121,26 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    """Return a fresh page that fails the test on a script error or on a request to anywhere else."""
+    """Return a fresh page of a real `up`."""
+    with open_page(browser, address) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sentinel() -> FakeSentinel:
+    return FakeSentinel(time.time_ns)
+
+
+@pytest.fixture
+def sentinel_page(browser: Browser, tmp_path: Path, sentinel: FakeSentinel) -> Iterator[Page]:
+    """Return a fresh page over the fake sentinel, served by the server of `up` in this process."""
+    with serve_page(tmp_path, sentinel) as address, open_page(browser, address) as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def open_page(browser: Browser, address: str) -> Iterator[Page]:
+    """Yield a page that fails the test on a script error or on a request to anywhere else."""
     context = browser.new_context(base_url=address)
     opened = context.new_page()
     problems: list[str] = []

@@ -6,6 +6,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.types import Message
 
+from otel_llmprism.diagnose.kinds import FindingKind
 from otel_llmprism.service.page import routes
 
 
@@ -44,15 +45,34 @@ def fetch(path: str) -> tuple[int, bytes]:
     return int(sent[0]["status"]), body
 
 
-@pytest.mark.parametrize(("path", "module"), [("/", "search"), ("/trace/00", "trace"), ("/live", "live")])
+VIEWS = [
+    ("/", "search", "Traces"),
+    ("/trace/00", "trace", "Traces"),
+    ("/engines", "engines", "Engines"),
+    ("/engine", "engine", "Engines"),
+    ("/findings", "findings", "Findings"),
+    ("/finding/f-1", "finding", "Findings"),
+    ("/kinds", "kind-list", "Findings"),
+    ("/live", "live", "Live"),
+]
+
+
+@pytest.mark.parametrize(("path", "module"), [(path, module) for path, module, _ in VIEWS])
 def test_every_view_loads_its_own_module(path: str, module: str) -> None:
     status, body = fetch(path)
     assert status == 200
     assert f"/static/{module}.js".encode() in body
 
 
+@pytest.mark.parametrize(("path", "section"), [(path, section) for path, _, section in VIEWS])
+def test_the_header_says_where_one_is(path: str, section: str) -> None:
+    _, body = fetch(path)
+    (current,) = re.findall(rb'aria-current="page">([A-Za-z]+)', body)
+    assert current.decode() == section
+
+
 def test_templates_have_no_inline_script_or_style() -> None:
-    for path in ("/", "/trace/00", "/live"):
+    for path, *_ in VIEWS:
         _, body = fetch(path)
         assert not re.search(rb"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=", body)
 
@@ -70,6 +90,23 @@ def test_modules_import_only_modules_that_are_there() -> None:
     for source in static.iterdir():
         imported = set(re.findall(r'from "\./([a-z-]+\.js)"', source.read_text(encoding="utf-8")))
         assert imported <= names, source.name
+
+
+def test_elements_that_modules_ask_for_are_in_their_template() -> None:
+    page = files("otel_llmprism.service.page")
+    base = (page / "templates" / "base.html").read_text(encoding="utf-8")
+    for _, module, _ in VIEWS:
+        wanted = re.findall(
+            r'byId\("([a-z-]+)"\)', (page / "static" / f"{module}.js").read_text(encoding="utf-8")
+        )
+        template = base + (page / "templates" / f"{module}.html").read_text(encoding="utf-8")
+        assert {name for name in wanted if f'id="{name}"' not in template} == set(), module
+
+
+def test_every_kind_of_finding_is_explained() -> None:
+    text = (files("otel_llmprism.service.page") / "static" / "kinds.js").read_text(encoding="utf-8")
+    explained = set(re.findall(r"^  ([a-z_]+): \[", text, re.MULTILINE))
+    assert {str(kind) for kind in FindingKind} <= explained
 
 
 def test_chart_library_is_served_from_its_package() -> None:

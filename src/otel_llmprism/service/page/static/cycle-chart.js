@@ -4,6 +4,7 @@ import { drawChart, readColour } from "./chart.js";
 import { fill, make } from "./dom.js";
 
 const ORDER = ["decode", "prefill", "mixed", "train"];
+const MIN_WIDTH_MS = 1000;
 const SETTLED_GAP = 3; // a hole this many times as wide as a block is drawn as a hole
 const WORK = [
   ["Prefill tokens a step", "tokens", [["prefill_tokens", "prefill tokens"]]],
@@ -83,19 +84,22 @@ export async function drawCycles(place, blocks, options) {
   }
 }
 
-// One point a time: the mean over the kinds of step then, weighed by their steps; gaps add up.
+// One point a block's width: the mean over the kinds of step then, weighed by their steps; gaps add up. Kinds have
+// blocks of their own, whose times differ.
 function joinKinds(blocks, key) {
+  const told = blocks.filter((block) => typeof block[key] === "number");
+  const width = Math.max(MIN_WIDTH_MS, ...[...groupKinds(told).values()].map(measureWidth).slice(0, 1));
   const times = new Map();
-  for (const block of blocks) {
-    if (block[key] === null || block[key] === undefined) continue;
-    const weight = key === "gap_ms" ? 1 : block.steps;
-    const sum = times.get(block.atMs) ?? { atMs: block.atMs, value: 0, weight: 0 };
+  for (const block of told) {
+    const atMs = Math.floor(block.atMs / width) * width;
+    const weight = key === "gap_ms" ? 1 : block.steps || 1;
+    const sum = times.get(atMs) ?? { atMs, value: 0, weight: 0 };
     sum.value += block[key] * weight;
     sum.weight += weight;
-    times.set(block.atMs, sum);
+    times.set(atMs, sum);
   }
   const points = [...times.values()].sort((left, right) => left.atMs - right.atMs);
-  return points.map(({ atMs, value, weight }) => ({ atMs, value: key === "gap_ms" ? value : value / (weight || 1) }));
+  return points.map(({ atMs, value, weight }) => ({ atMs, value: key === "gap_ms" ? value : value / weight }));
 }
 
 export async function drawWork(place, blocks, options) {

@@ -16,6 +16,7 @@ const address = new URLSearchParams(location.search);
 const engineId = address.get("id") ?? "";
 const length = byId("seconds");
 let shown = [];
+let turn = 0;
 
 const readEnd = () => address.get("end") ?? undefined;
 
@@ -74,9 +75,12 @@ const overlaps = ({ beginMs, endMs: end }, from, to) => end >= from && beginMs <
 
 async function refresh() {
   const seconds = Number(length.value);
+  turn += 1;
+  const own = turn;
   try {
     const [engines, series, { findings }] = await Promise.all([
       fetchEngines(), fetchSeries(engineId, seconds, readEnd()), fetchFindings({ engine: engineId })]);
+    if (own !== turn) return; // something else was asked for meanwhile
     clearProblem();
     const engine = engines.find((one) => one.id === engineId);
     const [from, to] = [toMs(series.begin_ns), toMs(series.end_ns)];
@@ -84,11 +88,11 @@ async function refresh() {
     byId("summary").textContent = engine ? `${sayEngineState(engine)}. ${sayModel(engine)}` : "";
     byId("awaited").textContent = sayWhatIsAwaited(engine, shown);
     byId("range").textContent = `${formatTime(from).slice(0, 19)} to ${formatTime(to).slice(0, 19)}${readEnd() ? "" : ", following the present"}`;
-    const own = findings.filter((one) => overlaps(toMark(one, Date.now()), from, to));
+    const found = findings.filter((one) => overlaps(toMark(one, Date.now()), from, to));
     showNow(shown);
-    showFindings(own);
+    showFindings(found);
     showBlocks();
-    const marks = own.map((one) => toMark(one, to)).map((mark) => ({ ...mark, beginMs: Math.max(mark.beginMs, from), endMs: Math.min(mark.endMs, to) }));
+    const marks = found.map((one) => toMark(one, to)).map((mark) => ({ ...mark, beginMs: Math.max(mark.beginMs, from), endMs: Math.min(mark.endMs, to) }));
     const options = { range: [from, to], marks, onRange: (begin, end) => goTo(Math.max(MIN_SECONDS, Math.ceil((end - begin) / 1000)), end) };
     await drawCycles(byId("cycles"), shown, options);
     await drawWork(byId("work"), shown, options);
