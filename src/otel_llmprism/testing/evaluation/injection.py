@@ -1,9 +1,10 @@
 # Faults from outside, on time: waits for each episode, starts and stops its fault, and notes when. Knows no
 # engine but the pids that a fault is made for.
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from otel_llmprism.testing.evaluation.fault_kinds import KINDS
 from otel_llmprism.testing.evaluation.run_plan import Episode, RunPlan
 from otel_llmprism.testing.faults.fault import Fault
 from otel_llmprism.testing.faults.fault_ledger import FaultEntry
@@ -21,40 +22,42 @@ class Clock:
         return self.origin_ns + int(plan_s * 1e9)
 
 
-def list_planned(plan: RunPlan, clock: Clock) -> list[FaultEntry]:
-    """Return the ledger of faults that the engine injects itself: they begin exactly as planned."""
-    return [
-        _build_entry(plan, one, clock.to_ns(one.begin_s), clock.to_ns(one.end_s)) for one in plan.episodes
-    ]
+def inject_all(
+    plan: RunPlan, clock: Clock, faults: Mapping[str, Fault], is_running: Callable[[], bool]
+) -> list[FaultEntry]:
+    """Make every episode happen and return the ledger; returns early when the engine is gone.
 
-
-def inject_all(plan: RunPlan, clock: Clock, fault: Fault, is_running: Callable[[], bool]) -> list[FaultEntry]:
-    """Make every episode happen; returns early when the engine is gone, the fault always stopped."""
+    `faults`, by kind, are those from outside. What the engine injects itself begins exactly as planned.
+    """
     done: list[FaultEntry] = []
-    try:
-        for one in plan.episodes:
-            if not _wait_until(clock.to_ns(one.begin_s), is_running):
+    for one in plan.episodes:
+        fault, kind = faults.get(one.kind), KINDS[one.kind]
+        if fault is not None:
+            entry = _inject_one(one, clock, fault, is_running)
+            if entry is None:
                 break
-            fault.start(one.intensity)
-            began_ns = time.monotonic_ns()
-            goes_on = _wait_until(clock.to_ns(one.end_s), is_running)
-            ended_ns = time.monotonic_ns()
-            fault.stop()
-            done.append(_build_entry(plan, one, began_ns, ended_ns))
-            if not goes_on:
-                break
-    finally:
-        fault.stop()
+            done.append(entry)
+        elif kind.place is not None:
+            done.append(_build_entry(one, clock.to_ns(one.begin_s), clock.to_ns(one.end_s)))
     return done
 
 
-def close_all(faults: Sequence[Fault]) -> None:
-    for fault in faults:
-        fault.close()
+def _inject_one(
+    one: Episode, clock: Clock, fault: Fault, is_running: Callable[[], bool]
+) -> FaultEntry | None:
+    if not _wait_until(clock.to_ns(one.begin_s), is_running):
+        return None
+    try:
+        fault.start(one.intensity)
+        began_ns = time.monotonic_ns()
+        _wait_until(clock.to_ns(one.end_s), is_running)
+        return _build_entry(one, began_ns, time.monotonic_ns())
+    finally:
+        fault.stop()
 
 
-def _build_entry(plan: RunPlan, one: Episode, begin_ns: int, end_ns: int) -> FaultEntry:
-    kind = plan.kind
+def _build_entry(one: Episode, begin_ns: int, end_ns: int) -> FaultEntry:
+    kind = KINDS[one.kind]
     return FaultEntry(kind.layer, kind.target, begin_ns, end_ns, one.intensity, one.id, kind.name)
 
 

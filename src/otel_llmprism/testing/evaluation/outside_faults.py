@@ -2,10 +2,10 @@
 # must be started into (a control group, a link) are built before it, the others when its processes are
 # known.
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from otel_llmprism.testing.evaluation.fault_kinds import FaultKind
+from otel_llmprism.testing.evaluation.fault_kinds import KINDS
 from otel_llmprism.testing.faults.affinity import AffinitySqueeze
 from otel_llmprism.testing.faults.cpu_burners import CpuBurners
 from otel_llmprism.testing.faults.cpu_quota import CpuQuota
@@ -23,24 +23,24 @@ class EngineHandle:
     rank_pids: Mapping[int, int]
 
 
-def build_before(kind: FaultKind) -> Fault | None:
-    """Return the fault that the engine is started into, if it is one of those."""
-    if kind.name == "link":
-        return LinkThrottle(kind.target)
-    if kind.name == "memory":
-        return MemorySqueeze(kind.target, _HEADROOM_BYTES)
-    return None
+def build_before(kinds: Collection[str]) -> dict[str, Fault]:
+    """Return those of these kinds that the engine is started into."""
+    found: dict[str, Fault] = {}
+    if "link" in kinds:
+        found["link"] = LinkThrottle(KINDS["link"].target)
+    if "memory" in kinds:
+        found["memory"] = MemorySqueeze(KINDS["memory"].target, _HEADROOM_BYTES)
+    return found
 
 
-def build_after(kind: FaultKind, engine: EngineHandle) -> Fault | None:
-    """Return the fault that strikes a running engine from outside, if it is one of those."""
+def build_after(kinds: Collection[str], engine: EngineHandle) -> dict[str, Fault]:
+    """Return those of these kinds that strike a running engine from outside."""
     cores, pids = sorted(os.sched_getaffinity(0)), list(engine.rank_pids.values())
-    if kind.name == "cpu_burn":
-        return CpuBurners(cores)
-    if kind.name == "cpu_quota":
-        return CpuQuota(pids, kind.target)
-    if kind.name == "cpu_quota_rank":
-        return CpuQuota([engine.rank_pids[int(kind.target)]], kind.target)
-    if kind.name == "affinity":
-        return AffinitySqueeze(pids, kind.target, cores[0])
-    return None
+    one_rank = [pid for rank, pid in engine.rank_pids.items() if str(rank) == KINDS["cpu_quota_rank"].target]
+    possible: dict[str, Fault] = {
+        "cpu_burn": CpuBurners(cores),
+        "cpu_quota": CpuQuota(pids, "engine"),
+        "cpu_quota_rank": CpuQuota(one_rank, "rank"),
+        "affinity": AffinitySqueeze(pids, "engine", cores[0]),
+    }
+    return {name: fault for name, fault in possible.items() if name in kinds}

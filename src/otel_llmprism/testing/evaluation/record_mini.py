@@ -4,10 +4,11 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from otel_llmprism.testing.evaluation.injection import Clock, inject_all, list_planned
+from otel_llmprism.testing.evaluation.injection import Clock, inject_all
 from otel_llmprism.testing.evaluation.outside_faults import EngineHandle, build_after, build_before
 from otel_llmprism.testing.evaluation.recording import Recording, describe_machine, name_recording
 from otel_llmprism.testing.evaluation.run_plan import RunPlan
@@ -36,18 +37,18 @@ def record_mini(plan: RunPlan, cache: Path, endpoint: str = "", *, is_fresh: boo
     folder.mkdir(mode=0o700, parents=True)
     remove_stale_groups()
     remove_stale_links()
-    before = build_before(plan.kind)
+    before = build_before({one.kind for one in plan.episodes})
     try:
-        if before is not None:
-            before.prepare()
+        for fault in before.values():
+            fault.prepare()
         _run(plan, folder, endpoint, before)
     finally:
-        if before is not None:
-            before.close()
+        for fault in before.values():
+            fault.close()
     return Recording(folder)
 
 
-def _run(plan: RunPlan, folder: Path, endpoint: str, before: Fault | None) -> None:
+def _run(plan: RunPlan, folder: Path, endpoint: str, before: Mapping[str, Fault]) -> None:
     machine = describe_machine()
     write_schedule(folder / "schedule.jsonl", plan.list_entries())
     clock = Clock(time.monotonic_ns())
@@ -68,17 +69,18 @@ def _run(plan: RunPlan, folder: Path, endpoint: str, before: Fault | None) -> No
     (folder / "recording.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
 
 
-def build_command(plan: RunPlan, folder: Path, clock: Clock, before: Fault | None) -> list[str]:
+def build_command(plan: RunPlan, folder: Path, clock: Clock, before: Mapping[str, Fault]) -> list[str]:
     """Return what starts the engine of a plan, inside what was prepared for it."""
     command = [sys.executable, "-m", "otel_llmprism.testing.mini_engine", "--seconds", str(plan.seconds)]
     for name, value in plan.words.items():
         command += [f"--{name}", f"{value:.12g}"]
     command += ["--log-tokens", str(folder / "book.jsonl"), "--faults", str(folder / "schedule.jsonl")]
     command += ["--fault-log", str(folder / "injected.jsonl"), "--fault-origin-ns", str(clock.origin_ns)]
-    if isinstance(before, LinkThrottle):
-        command += ["--rank-address", before.address, "--rank-namespace", before.namespace]
-    if isinstance(before, MemorySqueeze):
-        return ["/bin/sh", "-c", _ENTER, str(before.find_folder()), *command]
+    link, memory = before.get("link"), before.get("memory")
+    if isinstance(link, LinkThrottle):
+        command += ["--rank-address", link.address, "--rank-namespace", link.namespace]
+    if isinstance(memory, MemorySqueeze):
+        return ["/bin/sh", "-c", _ENTER, str(memory.find_folder()), *command]
     return command
 
 
@@ -98,17 +100,15 @@ def build_environment(folder: Path, endpoint: str) -> dict[str, str]:
 
 
 def _strike(
-    plan: RunPlan, clock: Clock, engine: Program, before: Fault | None, handle: EngineHandle
+    plan: RunPlan, clock: Clock, engine: Program, before: Mapping[str, Fault], handle: EngineHandle
 ) -> list[FaultEntry]:
-    fault = before or build_after(plan.kind, handle)
-    if fault is None:
-        return list_planned(plan, clock) if plan.kind.place is not None else []
-    if fault is not before:
-        fault.prepare()
+    after = build_after({one.kind for one in plan.episodes}, handle)
     try:
-        return inject_all(plan, clock, fault, lambda: engine.process.poll() is None)
+        for fault in after.values():
+            fault.prepare()
+        return inject_all(plan, clock, {**before, **after}, lambda: engine.process.poll() is None)
     finally:
-        if fault is not before:
+        for fault in after.values():
             fault.close()
 
 

@@ -2,7 +2,7 @@
 # scored steps out. The warm-up is learned once; each episode is then judged alone, by a copy of what was
 # learned.
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -96,10 +96,6 @@ def pass_time(state: ReplayState, for_ns: int = _CLOSING_NS) -> Verdict:
 def cut_bodies(bodies: Iterable[TimedBody], begin_ns: int, end_ns: int) -> list[TimedBody]:
     """Return what was written within a stretch of CLOCK_MONOTONIC."""
     return [timed for timed in bodies if begin_ns <= timed.monotonic_ns < end_ns]
-
-
-def build_state(build_core: Callable[[], SentinelCore], reader: LedgerReader) -> ReplayState:
-    return ReplayState(build_core(), reader)
 
 
 def _note(verdict: Verdict, news: News) -> None:

@@ -1,12 +1,14 @@
 # What one recording is: an engine's defaults, its load, and when which fault strikes it; drawn from seeds
 # alone, so that equal arguments give equal plans. Runs nothing.
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from otel_llmprism.testing.evaluation.fault_kinds import FaultKind
+from otel_llmprism.testing.evaluation.fault_kinds import KINDS, FaultKind
 from otel_llmprism.testing.evaluation.seeds import Purpose, Split, derive_seed
 from otel_llmprism.testing.mini_engine.fault_schedule import Entry, Manner, Place
 
+_LOADED = (Place.LOAD, Place.KV_CACHE)  # a load of its own is the fault, or part of it
 LOAD_FACTORS = (1.0, 1.25, 1.5)  # beyond what was trained on
 
 
@@ -25,6 +27,7 @@ class Episode:
     """One incident; seconds since the recording's origin."""
 
     id: str
+    kind: str
     begin_s: float
     end_s: float
     intensity: float
@@ -45,30 +48,47 @@ class RunPlan:
 
     def list_entries(self) -> tuple[Entry, ...]:
         """Return what the engine's own schedule holds."""
-        place = self.kind.place
-        if place is None:
-            return self.loads
-        rank = int(self.kind.target) if place is Place.RANK else 0
-        return self.loads + tuple(
-            Entry(one.id, place, one.begin_s, one.end_s, one.intensity, rank, one.manner)
-            for one in self.episodes
-        )
+        own = []
+        for one in self.episodes:
+            kind = KINDS[one.kind]
+            if kind.place is not None:
+                rank = int(kind.target) if kind.place is Place.RANK else 0
+                own.append(Entry(one.id, kind.place, one.begin_s, one.end_s, one.intensity, rank, one.manner))
+        return (*self.loads, *own)
 
 
 def build_plan(kind: FaultKind, split: Split, number: int, sizes: PlanSizes) -> RunPlan:
-    """Draw a plan: warm-up, then fault and rest by turns, intensities mixed."""
+    """Draw a plan of one kind: warm-up, then fault and rest by turns, intensities mixed."""
+    wanted = [(kind, intensity) for intensity in kind.intensities for _ in range(sizes.repeats)]
+    return _place_episodes(kind, wanted, split, number, sizes)
+
+
+def build_mixed_plan(kinds: Sequence[FaultKind], split: Split, number: int, sizes: PlanSizes) -> RunPlan:
+    """Draw a plan in which one engine suffers several kinds, each at its highest intensity."""
+    ranks = max(kind.ranks for kind in kinds)
+    base = FaultKind("mixed", "several", "several", (), ranks=ranks)
+    wanted = [(kind, max(kind.intensities)) for kind in kinds for _ in range(sizes.repeats)]
+    return _place_episodes(base, wanted, split, number, sizes)
+
+
+def _place_episodes(
+    kind: FaultKind,
+    wanted: list[tuple[FaultKind, float]],
+    split: Split,
+    number: int,
+    sizes: PlanSizes,
+) -> RunPlan:
     chance = _open(Purpose.SCHEDULE, split, kind.name, number)
-    wanted = [intensity for intensity in kind.intensities for _ in range(sizes.repeats)]
     chance.shuffle(wanted)
     episodes, loads, at_s = [], [], sizes.warmup_s
-    for place, intensity in enumerate(wanted):
+    for place, (own, intensity) in enumerate(wanted):
         begin_s = at_s + sizes.rest_s / 2 + chance.uniform(0, 2)
         end_s = begin_s + sizes.fault_s
         manner = chance.choice(tuple(Manner))
-        episodes.append(Episode(f"{kind.name}-{number}-{place}", begin_s, end_s, intensity, manner))
+        episodes.append(Episode(f"{own.name}-{number}-{place}", own.name, begin_s, end_s, intensity, manner))
         next_s = end_s + sizes.rest_s / 2
         factor = chance.choice(LOAD_FACTORS)
-        if factor > 1 and kind.place is not Place.LOAD:
+        if factor > 1 and own.place not in _LOADED:
             loads.append(Entry(f"load-{place}", Place.LOAD, at_s, next_s, factor))
         at_s = next_s
     words = _draw_words(kind, split, number)

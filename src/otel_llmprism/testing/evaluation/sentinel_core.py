@@ -1,0 +1,19 @@
+# The sentinel as the service runs it, but for the clock and the process that trains: what a replay needs.
+import itertools
+
+from otel_llmprism.pipeline.counters import Counters
+from otel_llmprism.receivers.ledger import LedgerReader
+from otel_llmprism.service.sentinel.core import CoreConfig, SentinelCore
+from otel_llmprism.service.sentinel.training import SyncTrainer
+from otel_llmprism.service.sentinel.wiring import build_parts
+from otel_llmprism.testing.evaluation.replay import ReplayState
+
+
+def build_replay(seed: int) -> ReplayState:
+    """Return a sentinel that has seen nothing; equal seeds and data give equal findings."""
+    numbers = itertools.count(1)
+    parts, counters = build_parts(), Counters()
+    core = SentinelCore(
+        CoreConfig(seed=seed), parts, SyncTrainer(parts), counters, lambda: f"{next(numbers):032x}"
+    )
+    return ReplayState(core, LedgerReader(counters))
