@@ -49,7 +49,7 @@ class Engine:
         assert engine.wait(120) == 0
         log = engine.read_log()
         assert "Traceback" not in log
-        (summary,) = [line for line in log.splitlines() if line.startswith("{")]
+        (summary,) = [line for line in log.splitlines() if line.startswith('{"steps"')]
         return dict(json.loads(summary))
 
     def await_exporter(self, summary: dict[str, Any]) -> None:
