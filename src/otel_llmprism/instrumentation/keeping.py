@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from otel_llmprism.model.ids import start_step_hash
 from otel_llmprism.native.extension import revoke_lanes
+from otel_llmprism.native.ring_members import CHECK_EVERY
 from otel_llmprism.native.ring_records import Kept, Mode
 
 _SECOND_NS = 1_000_000_000
@@ -68,18 +69,18 @@ class StepKeeper:
         self._next_step = max(self._next_step, step_id)
 
     @property
-    def next_step(self) -> int:
-        return self._next_step
-
-    @property
     def is_deep(self) -> bool:
         """Tell whether the next step is, or may be, a deep one."""
         return bool(self._deep_left or self._deep_asked or self.mode != _SENTINEL)
 
     def look_ahead(self, most: int) -> StepsAhead | None:
-        """Return up to `most` steps that are decided; None when each has to be asked for."""
+        """Return up to `most` steps that are decided, none of them one that is held against its batch.
+
+        None when each step has to be asked for.
+        """
         if self.is_deep or self._steps != "sample":
             return None
+        most = min(most, -self._next_step % CHECK_EVERY)
         drawn = self._next_step - self._first_drawn
         kept = self._kept_ahead[drawn : drawn + most]
         return StepsAhead(self._next_step, kept, self._probability, (self._second + 1) * _SECOND_NS)

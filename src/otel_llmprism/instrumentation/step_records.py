@@ -1,11 +1,11 @@
 # The scheduler's hook: one call when a step is scheduled, one when its result is back. Numbers in,
 # ring records out. Never raises, never blocks.
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from otel_llmprism.instrumentation.guard import TIME_EVERY, HookState, Ring, guarded
 from otel_llmprism.instrumentation.keeping import StepKeeper, StepTicket
-from otel_llmprism.instrumentation.step_lane import LentSteps, open_lane
+from otel_llmprism.instrumentation.step_lane import LentSteps
 from otel_llmprism.instrumentation.token_sums import TokenSums
 from otel_llmprism.native.ring import RunningSet
 from otel_llmprism.native.ring_members import CHECK_EVERY
@@ -42,23 +42,12 @@ class StepRecorder:
 
     def __init__(self, ring: Ring, keeper: StepKeeper, mode: Mode) -> None:
         self.hook = HookState("step", ring)
-        self._ring = ring
-        self._keeper = keeper
+        self.ring = ring
+        self.keeper = keeper
         self._sums = TokenSums()
         keeper.mode = mode
         self._running: RunningSet[str] = RunningSet(derive_request_handle)
-        self._lent: LentSteps | None = None
-
-    def open_lane(self, scheduler: Any, tokenless: dict[str, Any]) -> LentSteps | None:
-        """Make ready to lend steps of this scheduler to the extension; None where there is none."""
-        lane = open_lane(self._ring, scheduler, tokenless)
-        self._lent = LentSteps(lane, self._keeper, self.hook) if lane is not None else None
-        return self._lent
-
-    def lend_steps(self) -> None:
-        """Lend what comes next, now that no request has prompt left."""
-        if self._lent is not None and self._sums.are_trusted and not self.hook.is_off:
-            self._lent.lend(self._running)
+        self.lent = LentSteps(None, keeper, self.hook)  # nothing, until a scheduler has a lane
 
     def record_scheduled(
         self,
@@ -72,13 +61,15 @@ class StepRecorder:
         joined: Collection[str] | None = None,
         total_tokens: int | None = None,
         prefill_tokens: int | None = None,
+        may_lend: bool = False,
     ) -> StepTicket:
         """Book a step that gives each request of `tokens` its tokens; `prefill` names the prompts.
 
         What an engine knows already spares a pass over the batch: `joined` names all that were not in the
         step before (new or resumed), `total_tokens` is the sum over `tokens`, with no request scheduled for
         nothing, and `prefill_tokens` the sum over `prefill`, which is only compared. Sums that do not add
-        up are not used, and all of it is held against the batch every CHECK_EVERY steps.
+        up are not used, and all of it is held against the batch every CHECK_EVERY steps. `may_lend`: no
+        request has prompt left, so what comes next may be the extension's.
         Returns the ticket that travels with the step; NO_STEP for an empty batch or an error.
         """
         hook = self.hook  # as guarded() does it, without its call more: this runs in each step
@@ -88,12 +79,13 @@ class StepRecorder:
         clock = hook.clock
         began_ns = 0 if hook.calls % TIME_EVERY else clock()
         try:
-            if self._lent is not None:
-                self._lent.take_back(self._running)
-            ticket = self._keeper.admit_step(start_ns)
+            self.lent.take_back(self._running)
+            ticket = self.keeper.admit_step(start_ns)
             self._tell(
                 ticket, tokens, prefill, state, start_ns, end_ns, lane, joined, total_tokens, prefill_tokens
             )
+            if may_lend and self._sums.are_trusted:
+                self.lent.lend(self._running)
         except Exception:  # noqa: BLE001  whatever it is, the user's step goes on
             self._running.repeat_all()  # what the next step tells must not build on this one
             hook.note_failure()
@@ -137,30 +129,30 @@ class StepRecorder:
             kept, probability, requests, counted_prompt, total - counted_prompt, kv_tokens, waiting, running,
             preemptions, kv_usage, graph_mode, mode, members, lane,
         )  # fmt: skip
-        if not self._ring.put(record):
+        if not self.ring.put(record):
             self._running.repeat_all()
 
     @guarded(None)
     def record_trained(self, ticket: StepTicket, start_ns: int, end_ns: int) -> None:
         """Book a training iteration that is over: rank 0 alone tells of it, for all ranks."""
-        self._ring.put(_pack_whole_step(ticket, StepKind.TRAIN, start_ns, end_ns))
+        self.ring.put(_pack_whole_step(ticket, StepKind.TRAIN, start_ns, end_ns))
 
     @guarded(None)
     def record_dummy(self, start_ns: int, end_ns: int) -> None:
         """Book a batch without requests, which a replica computes to keep the others company."""
-        self._take_back()
-        ticket = self._keeper.admit_step(start_ns)
-        self._ring.put(_pack_whole_step(ticket, StepKind.DUMMY, start_ns, end_ns))
+        self.lent.take_back(self._running)
+        ticket = self.keeper.admit_step(start_ns)
+        self.ring.put(_pack_whole_step(ticket, StepKind.DUMMY, start_ns, end_ns))
 
     def forget_running(self) -> None:
         """Forget who runs: while this was asleep nobody told. Only while it is asleep."""
-        self._take_back()
+        self.lent.take_back(self._running)
         self._running = RunningSet(derive_request_handle)
 
     @guarded(None)
     def record_left(self, request_ids: Collection[str]) -> None:
         """Take finished, aborted or preempted requests out of the running set."""
-        self._take_back()
+        self.lent.take_back(self._running)
         self._running.leave(request_ids)
 
     def record_output(
@@ -183,21 +175,17 @@ class StepRecorder:
         try:
             step_id = ticket[0]
             if step_id >= 0:
-                self._ring.put(pack_step_output(step_id, ready_ns, execute_ns, sample_ns, output_ns, gap_ns))
+                self.ring.put(pack_step_output(step_id, ready_ns, execute_ns, sample_ns, output_ns, gap_ns))
         except Exception:  # noqa: BLE001  whatever it is, the user's step goes on
             hook.note_failure()
         finally:
             if began_ns:
                 hook.note_call(clock() - began_ns)
 
-    def _take_back(self) -> None:
-        if self._lent is not None:
-            self._lent.take_back(self._running)
-
     @guarded(None)
     def record_pause(self, start_ns: int, end_ns: int, reason: int) -> None:
         """Book a time that no step's cycle may include."""
-        self._ring.put(pack_pause(start_ns, end_ns, reason))
+        self.ring.put(pack_pause(start_ns, end_ns, reason))
 
 
 def _pack_whole_step(ticket: StepTicket, kind: StepKind, start_ns: int, end_ns: int) -> bytes:

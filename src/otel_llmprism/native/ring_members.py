@@ -131,9 +131,10 @@ class RunningSet(Generic[Key]):
             entries += [self._tell(Member.JOINED, key, tokens, prefill) for key in places]
             listed = [key for key in tokens if key not in places]
         else:
-            fresh = self._list_fresh(tokens, prefill, lane, joined)
-            listed = _list_unpredicted(tokens, prefill, fresh)
             running = self._lanes.get(lane, {})
+            is_checked = not self._diffs % CHECK_EVERY
+            fresh = _list_fresh(tokens, prefill, None if is_checked else joined, places, len(running))
+            listed = _list_unpredicted(tokens, prefill, fresh)
             idle_count = len(running) + len(fresh) - len(tokens)
             if idle_count > 0:
                 idle = self._find_idle(tokens, running, idle_count)
@@ -144,21 +145,6 @@ class RunningSet(Generic[Key]):
             change = Member.JOINED if key in fresh else Member.TOKENS
             entries.append(self._tell(change, key, tokens, prefill))
         return entries
-
-    def _list_fresh(
-        self,
-        tokens: Mapping[Key, int],
-        prefill: Collection[Key],
-        lane: int,
-        joined: Collection[Key] | None,
-    ) -> Collection[Key]:
-        if joined is not None and self._diffs % CHECK_EVERY:
-            fresh = _list_named(tokens, prefill, joined, self._places)
-            if len(tokens) <= len(self._lanes.get(lane, ())) + len(fresh):
-                return fresh
-        # Not told, or told too few; now and then also to bound what a wrong `joined` can do.
-        unknown = tokens.keys() - self._places.keys()
-        return unknown if len(unknown) < 2 else [key for key in tokens if key in unknown]
 
     def _tell(self, change: Member, key: Key, tokens: Mapping[Key, int], prefill: Collection[Key]) -> Entry:
         slot, handle = self._places[key]
@@ -182,6 +168,22 @@ class RunningSet(Generic[Key]):
             slot = free.pop() if free else lane << LANE_SHIFT | len(running)
             self._places[key] = slot, handle
             running[key] = None
+
+
+def _list_fresh(
+    tokens: Mapping[Key, int],
+    prefill: Collection[Key],
+    joined: Collection[Key] | None,
+    places: Mapping[Key, tuple[int, int]],
+    running: int,
+) -> Collection[Key]:
+    if joined is not None:
+        fresh = _list_named(tokens, prefill, joined, places)
+        if len(tokens) <= running + len(fresh):
+            return fresh
+    # Not told, or told too few; now and then also to bound what a wrong `joined` can do.
+    unknown = tokens.keys() - places.keys()
+    return unknown if len(unknown) < 2 else [key for key in tokens if key in unknown]
 
 
 def _list_named(

@@ -6,6 +6,7 @@ from typing import Any
 from otel_llmprism.instrumentation.engine_run import EngineRun
 from otel_llmprism.instrumentation.frameworks.vllm.request_book import RequestBook
 from otel_llmprism.instrumentation.keeping import StepTicket
+from otel_llmprism.instrumentation.step_lane import LentSteps, open_lane
 from otel_llmprism.instrumentation.step_records import EngineState
 from otel_llmprism.native.ring_records import UNKNOWN_NS
 
@@ -29,7 +30,9 @@ class SchedulerBook:
         self._lanes: dict[str, int] = {}
         self._last_lane = 0
         self._preemptions = 0  # since the last step
-        self._lent = self._steps.open_lane(scheduler, self.requests.tokenless) if self._stages == 1 else None
+        if self._stages == 1:
+            lane = open_lane(self._steps.ring, scheduler, self.requests.tokenless)
+            self._steps.lent = LentSteps(lane, self._steps.keeper, self._steps.hook)
         self._is_stale = False
         self._stale_since_ns = 0
 
@@ -70,6 +73,7 @@ class SchedulerBook:
             joined=joined,
             total_tokens=total_tokens,
             prefill_tokens=prefill_tokens,
+            may_lend=not self._prefilling,
         )
         if ticket.step_id >= 0:
             setattr(output, TICKET_ATTRIBUTE, tuple(ticket))
@@ -77,8 +81,6 @@ class SchedulerBook:
             self.requests.flush_preempted(ticket.step_id, end_ns)
         if joined:
             self.requests.note_started(joined, ticket.step_id, end_ns)
-        if self._lent is not None and not self._prefilling:
-            self._steps.lend_steps()
 
     def note_output(self, output: Any, ready_ns: int) -> None:
         """Book that a step's result is back since `ready_ns` and has been taken in by now."""
@@ -117,7 +119,7 @@ class SchedulerBook:
 
     def note_pause(self, start_ns: int, end_ns: int, reason: int) -> None:
         """Book a pause; a step that still ran when it was asked for is not in it."""
-        last_output_ns = max(self._last_output_ns, self._lent.last_output_ns if self._lent else 0)
+        last_output_ns = max(self._last_output_ns, self._steps.lent.last_output_ns)
         self._steps.record_pause(max(start_ns, last_output_ns), end_ns, reason)
 
     def _refresh(self) -> None:
