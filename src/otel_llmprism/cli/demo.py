@@ -1,5 +1,5 @@
-# `demo`: a real engine, the real path, the page. Starts `up` and the engine as a user would,
-# as processes of their own, and tells from the query API what arrived.
+# `demo`: a real engine, a real fault, the real path, the page. Starts `up` and the engine as a user would, as
+# processes of their own, and tells from the query API what arrived and what was found.
 import argparse
 import json
 import signal
@@ -13,16 +13,21 @@ from otel_llmprism.cli.demo_report import DemoReport
 from otel_llmprism.cli.demo_run import DemoSettings, run_demo
 from otel_llmprism.config.errors import ConfigError
 
-HELP = "run a real engine through the real path on this machine and show what was seen"
-EXAMPLE = "otel-llmprism demo --fault none --seconds 20"
+HELP = "run a real engine with a real fault on this machine and show what was found"
+EXAMPLE = "otel-llmprism demo --fault slow_rank"
 
-FAULTS = ("none",)
+FAULTS = ("cpu", "operator", "slow_rank", "link", "none")
 ENGINES = ("auto", "vllm", "mini")
+_QUIET_S, _FAULT_S = 20.0, 80.0  # a fault strikes when what is normal has been learned
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--fault", choices=FAULTS, default="none", help="what to break (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long the engine runs (default 20)")
+    parser.add_argument("--fault", choices=FAULTS, default="cpu", help="what to break (default %(default)s)")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help=f"how long the engine runs (default {_FAULT_S:g}, without fault {_QUIET_S:g})",
+    )
     parser.add_argument(
         "--engine",
         choices=ENGINES,
@@ -43,10 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo; without --exit the page stays up until Ctrl-C."""
-    if not 1 <= args.seconds <= 3600:
+    seconds = args.seconds if args.seconds is not None else _QUIET_S if args.fault == "none" else _FAULT_S
+    if not 1 <= seconds <= 3600:
         raise ConfigError("--seconds must be from 1 to 3600")
     folder = args.data or Path(tempfile.mkdtemp(prefix="otel-llmprism-demo-"))
-    engine = choose_engine(args.engine, args.engine_python, folder, args.seconds)
+    engine = choose_engine(args.engine, args.engine_python, folder, seconds, args.fault)
     settings = DemoSettings(folder, engine, stays=not args.exit)
     again = f"otel-llmprism up --data {folder / 'data'}" if args.exit else ""
 
@@ -55,8 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
     signal.signal(signal.SIGTERM, _leave)  # so that what was started is ended
     report = run_demo(settings, show, sys.stderr)
-    # With nothing injected, the demo is right when it saw the engine work and found nothing.
-    return 0 if report.steps and not report.findings else 1
+    return 0 if report.is_right else 1
 
 
 def _leave(_signal: int, _frame: object) -> NoReturn:

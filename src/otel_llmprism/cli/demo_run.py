@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from otel_llmprism.cli.demo_engine import DemoEngine, run_engine
-from otel_llmprism.cli.demo_report import DemoReport
+from otel_llmprism.cli.demo_report import DemoReport, tell_finding
 from otel_llmprism.semconv.ledger_intake import LEDGER_STEPS
 from otel_llmprism.semconv.step import SPAN_STEP
 
@@ -52,8 +52,9 @@ def run_once(settings: DemoSettings, show: Callable[[DemoReport], None], progres
     log_path = settings.folder / "up.log"
     with log_path.open("w", encoding="utf-8") as log, start_up(settings.folder, ports, log) as up:
         wait_until_ready(up, log_path)
-        engine = run_engine(settings.engine, settings.folder, ports["otlp_grpc"], progress)
-        report = read_report(url, engine)
+        watch = FindingWatch(url, progress)
+        engine = run_engine(settings.engine, settings.folder, ports["otlp_grpc"], progress, watch.look)
+        report = read_report(url, engine, settings.engine.fault)
         show(report)
         if settings.stays:
             progress.write("The page stays up; Ctrl-C ends it.\n")
@@ -106,7 +107,36 @@ def wait_until_ready(up: subprocess.Popen[bytes], log_path: Path) -> None:
     raise kind(f"`otel-llmprism up` did not start: {tail[0]}; its log is {log_path}")
 
 
-def read_report(url: str, engine: dict[str, Any]) -> DemoReport:
+class FindingWatch:
+    """Tells each finding once, as soon as the query API knows it."""
+
+    def __init__(self, url: str, progress: TextIO) -> None:
+        self._url = url
+        self._progress = progress
+        self._told: set[str] = set()
+        self._began_s = time.monotonic()
+
+    def look(self) -> None:
+        for finding in list_findings(self._url):
+            if finding["id"] not in self._told:
+                self._told.add(finding["id"])
+                after_s = time.monotonic() - self._began_s
+                start = "\r\x1b[K" if self._progress.isatty() else ""
+                self._progress.write(f"{start}[{after_s:.0f} s] {tell_finding(finding)}\n")
+                self._progress.write(f"{' ' * 7}{self._url}/finding/{finding['id']}\n")
+                self._progress.flush()
+
+
+def list_findings(url: str) -> list[dict[str, Any]]:
+    """Return all findings, most likely cause first; none where nobody looks for any."""
+    try:
+        found: list[dict[str, Any]] = ask(f"{url}/api/llmprism/v1/findings")["findings"]
+    except (urllib.error.URLError, TimeoutError):
+        return []
+    return sorted(found, key=lambda one: -(one.get("confidence") or 0.0))
+
+
+def read_report(url: str, engine: dict[str, Any], fault: str = "none") -> DemoReport:
     """Ask until the ledger has every step the engine made, or what comes has settled."""
     deadline = time.monotonic() + _SETTLE_S
     steps = 0
@@ -120,7 +150,8 @@ def read_report(url: str, engine: dict[str, Any]) -> DemoReport:
     found = ask(f"{url}/api/llmprism/v1/traces?operation={SPAN_STEP}&limit=1")["traces"]
     trace = found[0]["traceId"] if found else None
     lost = ask(f"{url}/api/llmprism/v1/live")["lost"]
-    return DemoReport(url, steps, engine, [service["name"] for service in services], trace, lost)
+    names = [service["name"] for service in services]
+    return DemoReport(url, steps, engine, names, trace, lost, list_findings(url), fault)
 
 
 def ask(url: str) -> dict[str, Any]:

@@ -13,10 +13,13 @@ from typing import NoReturn
 
 from otel_llmprism.testing.engine_load import LoadPlan, build_asks, send_load
 from otel_llmprism.testing.engine_server import PLAIN, EngineServer
+from otel_llmprism.testing.evaluation.fault_kinds import KINDS
+from otel_llmprism.testing.faults.cpu_burners import CpuBurners
 from otel_llmprism.testing.programs import ProgramError, Programs
 
 ROUND = LoadPlan(count=48, seed=0, prompt_words=(16, 300), max_tokens=(8, 96), shares_prefix=0.3)
 CONCURRENCY = 12
+BURN_INTENSITY = 3.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,32 +32,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="the Python that has vLLM")
     parser.add_argument("--folder", type=Path, required=True, help="for model, logs and ledger")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long to load (default %(default)s)")
+    parser.add_argument("--fault", choices=("none", "cpu"), default="none", help="what to suffer")
+    parser.add_argument("--begin", type=float, default=60.0, help="second of the load at which it begins")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _leave)  # so that what was started is ended
     options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        print(json.dumps(run_engine(options.python, options.folder, options.seconds)), flush=True)  # noqa: T201  the program's answer
+        print(json.dumps(run_engine(options)), flush=True)  # noqa: T201  the program's answer
     except ProgramError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
 
 
-def run_engine(python: Path, folder: Path, seconds: float) -> dict[str, object]:
-    """Start vLLM, load it, end it, and return what its own book says."""
+def run_engine(options: argparse.Namespace) -> dict[str, object]:
+    """Start vLLM, load it, burn beside it if asked to, end it; return what its own book says."""
+    python, folder, seconds = options.python, options.folder, options.seconds
+    kind, burners = KINDS["cpu_burn"], CpuBurners(sorted(os.sched_getaffinity(0)))
+    faults: list[dict[str, object]] = []
     endpoint = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
     service = {"OTEL_SERVICE_NAME": os.environ.get("OTEL_SERVICE_NAME", "vllm")}
     with Programs(folder) as programs:
         server = EngineServer(python, folder, PLAIN, otlp_endpoint=endpoint, environment=service)
         server.start(programs)
         sys.stderr.write("vLLM serves; the load begins\n")
-        requests, deadline_s = 0, time.monotonic() + seconds
-        while time.monotonic() < deadline_s:
-            asks = build_asks(replace(ROUND, seed=requests), f"demo-{requests}")
-            send_load(programs, server, asks, concurrency=CONCURRENCY)
-            requests += len(asks)
+        requests, began_s = 0, time.monotonic()
+        try:
+            while time.monotonic() < began_s + seconds:
+                if options.fault == "cpu" and not faults and time.monotonic() >= began_s + options.begin:
+                    burners.start(BURN_INTENSITY)
+                    faults.append({"kind": kind.name, "accepted": kind.accepted, "subjects": kind.subjects})
+                asks = build_asks(replace(ROUND, seed=requests), f"demo-{requests}")
+                send_load(programs, server, asks, concurrency=CONCURRENCY)
+                requests += len(asks)
+        finally:
+            burners.stop()
         server.stop()
-    return {"engine": "vllm", "requests": requests, "steps": count_steps(server)}
+    return {"engine": "vllm", "requests": requests, "steps": count_steps(server), "faults": faults}
 
 
 def count_steps(server: EngineServer) -> int:

@@ -30,9 +30,11 @@ Value = str | float | int | bool
 
 
 @contextmanager
-def serve_page(folder: Path, sentinel: SentinelView) -> Iterator[str]:
+def serve_page(
+    folder: Path, sentinel: SentinelView, environment: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """Yield the page's address, served from this process while the block lasts."""
-    settings = load_up_settings(UpFlags(data=folder, ui="127.0.0.1:0"), {})
+    settings = load_up_settings(UpFlags(data=folder, ui="127.0.0.1:0"), environment or {})
     store = SpanStore(settings.build_store_config(), time.time_ns)
     payload = _build_traces(time.time_ns())
     store.write_spans(payload, SpanColumns(SPAN_KEYS, RESOURCE_KEYS).read_rows(payload))

@@ -90,9 +90,9 @@ def test_report_of_a_demo_that_ends_says_how_to_see_the_page_again() -> None:
     )
 
 
-@pytest.mark.parametrize("fault", ["cpu", "nonsense"])
-def test_fault_that_cannot_be_injected_is_refused(tmp_path: Path, fault: str) -> None:
-    done = run_demo(tmp_path, "--fault", fault)
+@pytest.mark.parametrize("words", [("nonsense",), ("link", "--engine", "vllm")])
+def test_fault_that_cannot_be_injected_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = run_demo(tmp_path, "--fault", *words)
     assert done.returncode == 2
     assert "--fault" in done.stderr
 
@@ -105,6 +105,8 @@ def test_terminated_demo_leaves_no_process_behind(tmp_path: Path) -> None:
         "demo",
         "--engine",
         "mini",
+        "--fault",
+        "none",
         "--seconds",
         "1",
         "--data",
@@ -134,3 +136,39 @@ def test_without_vllm_the_mini_engine_runs(tmp_path: Path, monkeypatch: pytest.M
     assert choose_engine("auto", None, tmp_path, 5.0).title == "the mini engine"
     with pytest.raises(ConfigError, match="--engine-python"):
         choose_engine("vllm", None, tmp_path, 5.0)
+
+
+CPU = {"accepted": [["cpu_contention", "host"]], "subjects": []}
+FOUND = {"id": "1", "kind": "cpu_contention", "subject": {"type": "host", "id": "node"}, "summary": "burns"}
+OTHER = {"id": "2", "kind": "hang", "subject": {"type": "engine", "id": "e"}, "summary": "hangs"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "findings", "is_right"),
+    [
+        ("cpu", [FOUND], True),
+        ("cpu", [], False),
+        ("cpu", [FOUND, OTHER], False),
+        ("none", [], True),
+        ("none", [OTHER], False),
+    ],
+)
+def test_demo_is_right_when_the_injected_fault_and_no_other_was_found(
+    fault: str, findings: list[dict[str, object]], is_right: bool
+) -> None:
+    report = DemoReport("http://127.0.0.1:1", 9, {"faults": [CPU]}, [], None, [], findings, fault)
+    assert report.is_right is is_right
+    assert report.to_json()["injected"] == (None if fault == "none" else {"fault": "cpu", "faults": [CPU]})
+
+
+def test_fault_on_the_right_kind_but_the_wrong_subject_is_not_found() -> None:
+    fault = {"accepted": [["slow_worker", "rank"]], "subjects": ["1"]}
+    victim = {"id": "1", "kind": "slow_worker", "subject": {"type": "rank", "id": "0"}}
+    report = DemoReport("http://127.0.0.1:1", 9, {"faults": [fault]}, [], None, [], [victim], "slow_rank")
+    assert not report.is_right
+
+
+def test_faults_that_only_the_mini_engine_can_suffer_run_there(tmp_path: Path) -> None:
+    engine = choose_engine("auto", Path("/opt/engine/bin/python"), tmp_path, 80.0, "link")
+    assert engine.title == "the mini engine"
+    assert engine.command[engine.command.index("--begin") + 1] == "60"

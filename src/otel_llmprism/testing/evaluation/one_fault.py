@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,7 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     faults = [
-        {"kind": entry.kind, "target": entry.target, "intensity": entry.intensity}
+        {
+            **asdict(entry),
+            "accepted": KINDS[entry.kind].accepted,
+            "subjects": KINDS[entry.kind].subjects,
+        }
         for entry in recording.list_faults()
     ]
     summary = recording.read_facts()["summary"] | {"faults": faults}
