@@ -27,6 +27,7 @@ class ChartConfig:
     step_false_rate: float = 0.0005  # of normal steps that may be flagged; half of what is promised
     step_shift: float = 0.262  # the slowdown a step is tested for: 1.3 times
     step_hold: float = 4.0  # evidence kept in hand inside an incident: log of its usual length in steps
+    step_alarm_hold: float = 8.0  # the same while the chart is in alarm
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,9 @@ class EngineCharts:
         widened = np.where(is_known > 0, spread, UNKNOWN_WIDENING * spread)
         for code in sorted(set(kind[rows].tolist())):
             own = kind[rows] == code
-            flags[own] = self._find_chart(Series.CYCLE, code).flagger.flag(residual[own], widened[own])
+            chart = self._find_chart(Series.CYCLE, code)
+            alarm_shift = chart.alarm.shift if chart.alarm.is_on else None
+            flags[own] = chart.flagger.flag(residual[own], widened[own], alarm_shift)
         return ScoredTable(
             step[rows],
             time_ns[rows],

@@ -5,10 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from otel_llmprism.baseline.charts.config import ChartConfig
-from otel_llmprism.model.steps import F64
+from otel_llmprism.model.steps import F64, U8
 
 UNKNOWN_WIDENING = 2.0  # the model's doubt counts so often where it never saw such work
-AGAINST = 8.0  # one step speaks no louder against a slowdown
+AGAINST = 12.0  # one step speaks no louder against a slowdown
+SHIFT_SHARE, MOST_SHIFT = (
+    0.6,
+    0.6,
+)  # of an alarm's shift that its steps are tested for, so that milder ones count
 MIN_STEPS = 200
 TAIL = 0.01
 MIN_TAIL = 20
@@ -36,24 +40,33 @@ class StepFlagger:
         self.limits = None
         self._evidence = 0.0
 
-    def flag(self, residual: F64, spread: F64) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """Return 1 for each step that is slower than its work explains; NaN rows are 0 and leave no trace."""
+    def flag(self, residual: F64, spread: F64, alarm_shift: float | None) -> U8:
+        """Return 1 for each step that is slower than its work explains; NaN rows are 0 and leave no trace.
+
+        `alarm_shift` is that of the chart while it is in alarm: a single fast step is then no end, and a step
+        that is back to normal after a large shift is one at once.
+        """
         flags = np.zeros(len(residual), dtype=np.uint8)
         told = ~np.isnan(residual)
         if self.limits is None or not told.any():
             return flags
-        gain = weigh_steps(residual[told], spread[told], self.limits, self._config)
-        trace = add_evidence(gain, self._evidence, self.limits.evidence + self._config.step_hold)
+        config = self._config
+        hold, shift = config.step_hold, config.step_shift
+        if alarm_shift is not None:
+            hold = config.step_alarm_hold
+            shift = min(MOST_SHIFT, max(shift, SHIFT_SHARE * alarm_shift))
+        gain = weigh_steps(residual[told], spread[told], self.limits, shift)
+        trace = add_evidence(gain, self._evidence, self.limits.evidence + hold)
         self._evidence = float(trace[-1])
         flags[told] = trace > self.limits.evidence
         return flags
 
 
-def weigh_steps(residual: F64, spread: F64, limits: StepLimits, config: ChartConfig) -> F64:
+def weigh_steps(residual: F64, spread: F64, limits: StepLimits, shift: float) -> F64:
     """Return each step's log likelihood ratio, no louder than the empirical tail of normal steps allows."""
     sigma = np.maximum(limits.factor * spread, 1e-3)
     excess = residual - limits.centre
-    gauss = config.step_shift * (excess - config.step_shift / 2) / sigma**2
+    gauss = shift * (excess - shift / 2) / sigma**2
     rank = np.searchsorted(limits.tail, excess / sigma, side="left")
     rarity = np.log((len(limits.tail) + 1.0) / (len(limits.tail) - rank + 1.0))
     gain: F64 = np.maximum(np.minimum(gauss, rarity), -AGAINST)
@@ -83,7 +96,7 @@ def fit_step_limits(residual: F64, spread: F64, config: ChartConfig) -> StepLimi
     factor = float(np.clip(1.4826 * np.median(np.abs(scaled)), 0.1, 10.0))
     tail = np.sort(scaled / factor)
     open_limits = StepLimits(centre, factor, tail, float("inf"))
-    trace = add_evidence(weigh_steps(residual, spread, open_limits, config), 0.0, 1e9)
+    trace = add_evidence(weigh_steps(residual, spread, open_limits, config.step_shift), 0.0, 1e9)
     return StepLimits(centre, factor, tail, read_evidence_limit(trace, config.step_false_rate))
 
 
