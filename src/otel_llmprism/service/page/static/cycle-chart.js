@@ -5,6 +5,7 @@ import { fill, make } from "./dom.js";
 
 const ORDER = ["decode", "prefill", "mixed", "train"];
 const MIN_WIDTH_MS = 1000;
+const CROWD = 300;
 const SETTLED_GAP = 3; // a hole this many times as wide as a block is drawn as a hole
 const WORK = [
   ["Prefill tokens a step", "tokens", [["prefill_tokens", "prefill tokens"]]],
@@ -52,7 +53,7 @@ function makeCycleTraces(blocks) {
     line("observed", "observed_s", ink, "solid", {
       mode: "lines+markers",
       marker: {
-        size: drawn.map((block) => (block.is_alarm ? 7 : 4)), symbol: drawn.map((block) => (block.is_alarm ? "x" : "circle")),
+        size: drawn.map((block) => (block.is_alarm ? 7 : 4) * (drawn.length > CROWD ? 0.6 : 1)), symbol: drawn.map((block) => (block.is_alarm ? "x" : "circle")),
         color: drawn.map((block) => (block.is_alarm ? alarm : ink)),
       },
       text: drawn.map((block) => `${block.steps ?? 0} steps${block.is_alarm ? ", above the limit" : ""}`),

@@ -115,10 +115,10 @@ async function show(finding) {
   byId("acts").hidden = isOver(finding) && finding.is_dismissed;
   byId("acknowledge").disabled = finding.is_acknowledged;
   byId("dismiss").disabled = finding.is_dismissed;
-  if (before === JSON.stringify(finding)) return;
+  const isNew = before !== JSON.stringify(finding);
   before = JSON.stringify(finding);
-  for (const part of [showFacts, showEvidence, showMeaning, showTimeline, showAffected]) part(finding);
-  await showChart(finding);
+  if (isNew) for (const part of [showFacts, showEvidence, showMeaning, showTimeline, showAffected]) part(finding);
+  if (isNew || !isOver(finding)) await showChart(finding); // while it runs, time goes on
 }
 
 async function refresh() {
