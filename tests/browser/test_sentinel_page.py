@@ -109,7 +109,9 @@ def test_a_new_finding_appears_by_itself_and_the_focus_stays(
     focused = sentinel_page.get_by_role("link", name="Slow worker on rank 1")
     focused.focus()
     finding = sentinel.list_findings()[0].finding
-    sentinel.add(FakeIncident((replace(finding, id="f-new", kind="hang", subject=Subject("rank", "3")),)))
+    sentinel.incidents.append(
+        FakeIncident((replace(finding, id="f-new", kind="hang", subject=Subject("rank", "3")),))
+    )
     expect(rows).to_have_count(4)
     expect(focused).to_be_focused()
     expect(sentinel_page.locator("#active-findings")).to_have_text("2 running")
@@ -173,7 +175,7 @@ def test_a_step_slower_than_expected_says_so_in_the_waterfall_and_a_finding_span
 def test_markup_in_a_finding_is_shown_as_text(sentinel_page: Page, sentinel: FakeSentinel) -> None:
     finding = sentinel.list_findings()[0].finding
     odd = replace(finding, id="odd/..?#", kind=MARKUP, summary=MARKUP, subject=Subject(MARKUP, MARKUP))
-    sentinel.add(FakeIncident((odd,)))
+    sentinel.incidents.append(FakeIncident((odd,)))
     sentinel_page.goto("/findings")
     expect(sentinel_page.locator("#findings tbody tr")).to_have_count(4)
     sentinel_page.goto(f"/engine?id={ALARMED}")

@@ -11,7 +11,7 @@ from otel_llmprism.testing.sentinel_fake_fleet import build_engines, make_blocks
 
 
 class FakeSentinel:
-    """Remembers what people say about its findings; thread-safe."""
+    """Remembers what people say about its findings; shows what a test appends to `incidents`. Thread-safe."""
 
     def __init__(self, read_time_ns: Callable[[], int], seed: int = 7) -> None:
         self._read_time_ns = read_time_ns
@@ -20,15 +20,7 @@ class FakeSentinel:
         self._engines = {engine.view.id: engine for engine in build_engines(read_time_ns())}
         self._findings: dict[str, FindingView] = {}
         self._histories: dict[str, list[Finding]] = {}
-        for incident in build_incidents(read_time_ns()):
-            self.add(incident)
-
-    def add(self, incident: FakeIncident) -> None:
-        """Show one more finding."""
-        with self._lock:
-            newest = incident.history[-1]
-            self._findings[newest.id] = FindingView(newest, trace_id=incident.trace_id)
-            self._histories[newest.id] = list(incident.history)
+        self.incidents: list[FakeIncident] = build_incidents(read_time_ns())
 
     def list_engines(self) -> Sequence[EngineView]:
         with self._lock:
@@ -45,10 +37,12 @@ class FakeSentinel:
 
     def list_findings(self) -> Sequence[FindingView]:
         with self._lock:
+            self._take_over()
             return list(self._findings.values())
 
     def read_finding(self, finding_id: str) -> tuple[FindingView, Sequence[Finding]] | None:
         with self._lock:
+            self._take_over()
             view = self._findings.get(finding_id)
             return None if view is None else (view, tuple(self._histories[finding_id]))
 
@@ -57,6 +51,7 @@ class FakeSentinel:
 
     def dismiss(self, finding_id: str) -> bool:
         with self._lock:
+            self._take_over()
             view = self._findings.get(finding_id)
             if view is None:
                 return False
@@ -74,7 +69,14 @@ class FakeSentinel:
 
     def _change(self, finding_id: str, **changes: int | bool | None) -> bool:
         with self._lock:
+            self._take_over()
             view = self._findings.get(finding_id)
             if view is not None:
                 self._findings[finding_id] = dataclasses.replace(view, **changes)  # type: ignore[arg-type]
             return view is not None
+
+    def _take_over(self) -> None:
+        for incident in self.incidents[len(self._findings) :]:
+            newest = incident.history[-1]
+            self._findings[newest.id] = FindingView(newest, trace_id=incident.trace_id)
+            self._histories[newest.id] = list(incident.history)

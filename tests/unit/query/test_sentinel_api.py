@@ -155,7 +155,7 @@ def test_numbers_that_are_none_become_null(client: Any, sentinel: FakeSentinel) 
         evidence=(Evidence("clock", float("nan"), 1.0, "s"),),
         steps=(StepRef("no-hex", 3, "onset"),),
     )
-    sentinel.add(FakeIncident((odd,)))
+    sentinel.incidents.append(FakeIncident((odd,)))
     found = client.get(f"{BASE}/findings/odd").json
     assert found["score"] is None
     assert found["evidence"][0]["observed"] is None

@@ -12,6 +12,7 @@ import { keepAsking } from "./repeat.js";
 const EVERY_MS = 2000;
 const MAX_ROWS = 300;
 const MIN_SECONDS = 10;
+const MISSING = 0.1; // of the time shown
 const address = new URLSearchParams(location.search);
 const engineId = address.get("id") ?? "";
 const length = byId("seconds");
@@ -64,8 +65,9 @@ function showBlocks() {
   fill(byId("block-rows"), makeTable(["Begin", "Steps of", "Steps", "Observed", "Expected", "Upper limit", "Gaps", "Limit"], rows));
 }
 
-function sayWhatIsAwaited(engine, blocks) {
-  if (blocks.length) return "";
+// Blocks are kept for a while only; the charts' empty left side is said, lest it look like an idle engine.
+function sayWhatIsAwaited(engine, blocks, from, to) {
+  if (blocks.length) return blocks[0].atMs - from > (to - from) * MISSING ? `Nothing is kept from before ${formatTime(blocks[0].atMs).slice(0, 19)}.` : "";
   const seen = engine ? ` Last seen ${formatTime(toMs(engine.last_seen_ns))}.` : "";
   return `No steps in this time.${seen}`;
 }
@@ -86,7 +88,7 @@ async function refresh() {
     const [from, to] = [toMs(series.begin_ns), toMs(series.end_ns)];
     shown = toBlocks(series.blocks);
     byId("summary").textContent = engine ? `${sayEngineState(engine)}. ${sayModel(engine)}` : "";
-    byId("awaited").textContent = sayWhatIsAwaited(engine, shown);
+    byId("awaited").textContent = sayWhatIsAwaited(engine, shown, from, to);
     byId("range").textContent = `${formatTime(from).slice(0, 19)} to ${formatTime(to).slice(0, 19)}${readEnd() ? "" : ", following the present"}`;
     const found = findings.filter((one) => overlaps(toMark(one, Date.now()), from, to));
     showNow(shown);
