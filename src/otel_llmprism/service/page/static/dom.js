@@ -31,6 +31,11 @@ export function clearProblem(from = "view") {
   if (place.dataset.from === from) place.hidden = true;
 }
 
+// Changes a text only when it differs: a screen reader says again what was set again.
+export function setText(id, text) {
+  if (byId(id).textContent !== text) byId(id).textContent = text;
+}
+
 // Replaces what is in `element` and keeps the focus on the link or button it was on, found again by `data-key`.
 export function refill(element, ...children) {
   const key = element.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;

@@ -2,7 +2,7 @@
 // The address holds engine, length and end of the time shown; without an end it follows the present.
 import { fetchEngines, fetchFindings, fetchSeries } from "./api.js";
 import { drawCycles, drawWork, groupKinds, toBlocks } from "./cycle-chart.js";
-import { byId, clearProblem, fill, make, makeTable, refill, showProblem } from "./dom.js";
+import { byId, clearProblem, fill, make, makeTable, refill, setText, showProblem } from "./dom.js";
 import { sayEngineState, sayModel } from "./engine-words.js";
 import { lastedS, makeFindingLink, sayState, toMark, toMs } from "./findings-words.js";
 import { formatNumber, formatQuantity, formatSeconds, formatTime, formatTimes } from "./format.js";
@@ -38,14 +38,19 @@ function goTo(seconds, endMs) {
 
 const endMs = () => (readEnd() ? Number(readEnd()) / 1000 : Date.now());
 
-function showNow(blocks) {
+function sayLimit({ is_alarm: isAlarm, upper_s: upper, atMs }, isLearning) {
+  const said = isAlarm ? "▲ above the limit" : upper !== null ? "✓ within the limit" : isLearning ? "◌ learning" : "◌ no limit yet";
+  return `${said}, ${formatTime(atMs).slice(11, 19)}`;
+}
+
+function showNow(blocks, isLearning) {
+  const none = isLearning ? "not yet" : "never seen such work";
   const rows = [...groupKinds(blocks)].map(([kind, own]) => {
     const last = own.at(-1);
     return [kind, { number: formatQuantity(last.observed_s, "s") },
-      { number: last.expected_s === null ? "not yet" : formatQuantity(last.expected_s, "s") },
+      { number: last.expected_s === null ? none : formatQuantity(last.expected_s, "s") },
       { number: last.upper_s === null ? "not yet" : formatQuantity(last.upper_s, "s") },
-      { number: last.expected_s === null ? "" : formatTimes(last.observed_s, last.expected_s) },
-      last.is_alarm ? "▲ above the limit" : last.upper_s === null ? "◌ learning" : "✓ within the limit"];
+      { number: last.expected_s === null ? "" : formatTimes(last.observed_s, last.expected_s) }, sayLimit(last, isLearning)];
   });
   refill(byId("now"), rows.length ? makeTable(["Steps", "Observed", "Expected", "Upper limit", "Observed / expected", "Newest block"], rows) : null);
 }
@@ -87,11 +92,11 @@ async function refresh() {
     const engine = engines.find((one) => one.id === engineId);
     const [from, to] = [toMs(series.begin_ns), toMs(series.end_ns)];
     shown = toBlocks(series.blocks);
-    byId("summary").textContent = engine ? `${sayEngineState(engine)}. ${sayModel(engine)}` : "";
-    byId("awaited").textContent = sayWhatIsAwaited(engine, shown, from, to);
+    setText("summary", engine ? `${sayEngineState(engine)}. ${sayModel(engine)}` : "");
+    setText("awaited", sayWhatIsAwaited(engine, shown, from, to));
     byId("range").textContent = `${formatTime(from).slice(0, 19)} to ${formatTime(to).slice(0, 19)}${readEnd() ? "" : ", following the present"}`;
     const found = findings.filter((one) => overlaps(toMark(one, Date.now()), from, to));
-    showNow(shown);
+    showNow(shown, engine?.state === "learning");
     showFindings(found);
     showBlocks();
     const marks = found.map((one) => toMark(one, to)).map((mark) => ({ ...mark, beginMs: Math.max(mark.beginMs, from), endMs: Math.min(mark.endMs, to) }));

@@ -1,6 +1,6 @@
 // The engines: what each is, whether it is watched yet, and what was found on it.
 import { fetchEngines } from "./api.js";
-import { byId, clearProblem, make, makeTable, refill, showProblem } from "./dom.js";
+import { byId, clearProblem, make, makeTable, refill, setText, showProblem } from "./dom.js";
 import { sayEngineState } from "./engine-words.js";
 import { linkEngine, toMs } from "./findings-words.js";
 import { formatNumber, formatTime } from "./format.js";
@@ -20,9 +20,9 @@ async function refresh() {
   try {
     const engines = await fetchEngines();
     clearProblem();
-    byId("summary").textContent = engines.length
+    setText("summary", engines.length
       ? `${engines.length} engine${engines.length > 1 ? "s" : ""}, ${engines.filter((one) => one.state === "alarm").length} in alarm.`
-      : "No engine has told of its steps yet. One shows up here about a second after an instrumented engine does its first steps.";
+      : "No engine has told of its steps yet. One shows up here about a second after an instrumented engine does its first steps.");
     refill(byId("engines"), engines.length
       ? makeTable(["Engine", "Kind", "Job", "State", "Findings", "Steps", "Last seen"], engines.map(makeRow)) : null);
   } catch (error) {

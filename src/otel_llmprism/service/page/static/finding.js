@@ -1,7 +1,7 @@
 // One finding: what it says, what was measured, when, on which steps and requests, and what a person says about it.
 import { fetchFinding, fetchSeries, sayOfFinding } from "./api.js";
 import { drawCycles, toBlocks } from "./cycle-chart.js";
-import { byId, clearProblem, fill, make, makeTable, refill, showProblem } from "./dom.js";
+import { byId, clearProblem, fill, make, makeTable, refill, setText, showProblem } from "./dom.js";
 import { isOver, lastedS, linkEngine, nameSubject, sayState, toMark, toMs } from "./findings-words.js";
 import { formatNumber, formatQuantity, formatSeconds, formatTime, formatTimes } from "./format.js";
 import { wireHeader } from "./header.js";
@@ -111,7 +111,7 @@ async function show(finding) {
   const { title } = describeKind(finding.kind);
   byId("heading").textContent = `${title} on ${nameSubject(finding)}`;
   document.title = `${title} on ${nameSubject(finding)} · otel-llmprism`;
-  byId("summary").textContent = finding.summary;
+  setText("summary", finding.summary);
   byId("acts").hidden = isOver(finding) && finding.is_dismissed;
   byId("acknowledge").disabled = finding.is_acknowledged;
   byId("dismiss").disabled = finding.is_dismissed;

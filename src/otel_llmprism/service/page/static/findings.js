@@ -1,6 +1,6 @@
 // All findings: what runs first, then what cost most. The form is the address, as in the search for traces.
 import { fetchEngines, fetchFindings } from "./api.js";
-import { byId, clearProblem, make, makeTable, refill, showProblem } from "./dom.js";
+import { byId, clearProblem, make, makeTable, refill, setText, showProblem } from "./dom.js";
 import { lastedS, linkEngine, makeFindingLink, sayState, toMs } from "./findings-words.js";
 import { formatNumber, formatSeconds, formatTime } from "./format.js";
 import { wireHeader } from "./header.js";
@@ -19,7 +19,8 @@ function addOptions(select, pairs) {
 
 const makeRow = (finding) => [
   { number: `${formatNumber(Math.round(finding.lost_request_s ?? 0))} s` }, sayState(finding), makeFindingLink(finding),
-  make("a", { href: linkEngine(finding.engine), "data-key": `${finding.id} engine` }, finding.engine),
+  make("span", {}, make("a", { href: linkEngine(finding.engine), "data-key": `${finding.id} engine` }, finding.engine),
+    finding.engines.length > 1 ? ` and ${finding.engines.length - 1} more` : ""),
   formatTime(toMs(finding.start_ns)).slice(0, 19), { number: formatSeconds(lastedS(finding)) }, finding.summary,
 ];
 
@@ -36,9 +37,9 @@ async function refresh() {
     const [{ findings, found, active }, engines] = await Promise.all([fetchFindings(filter), fetchEngines()]);
     clearProblem();
     addOptions(form.elements.engine, engines.map((one) => [one.id, one.id]));
-    byId("summary").textContent = findings.length
+    setText("summary", findings.length
       ? `${formatNumber(active)} running in all. Shown: ${formatNumber(findings.length)} of ${formatNumber(found)}, what runs first, then what cost most request time.`
-      : sayNothing(engines);
+      : sayNothing(engines));
     refill(byId("findings"), findings.length
       ? makeTable(["Request time lost", "State", "Finding", "Engine", "Began", "Lasted", "Summary"], findings.map(makeRow)) : null);
   } catch (error) {
