@@ -13,7 +13,7 @@ from otel_llmprism.testing.faults.fault import Fault
 from otel_llmprism.testing.faults.link import LinkThrottle
 from otel_llmprism.testing.faults.memory_squeeze import MemorySqueeze
 
-_HEADROOM_BYTES = 4 << 20
+_HEADROOM_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)

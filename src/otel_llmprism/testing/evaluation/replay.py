@@ -10,6 +10,7 @@ import numpy as np
 from otel_llmprism.model.findings import Finding
 from otel_llmprism.model.steps import F64, U8, U64
 from otel_llmprism.model.work import ScoredTable
+from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.receivers.ledger import LedgerReader
 from otel_llmprism.service.sentinel.core import SentinelCore
 from otel_llmprism.service.sentinel.news import News
@@ -61,10 +62,12 @@ class ReplayState:
 
     core: SentinelCore
     reader: LedgerReader
+    counters: Counters
     now_ns: int = 0  # real time of the data
 
     def copy(self) -> "ReplayState":
-        return copy.deepcopy(self)
+        # Counters hold a lock, and nothing is decided by them.
+        return copy.deepcopy(self, {id(self.counters): self.counters})
 
 
 def feed_bodies(state: ReplayState, bodies: Iterable[TimedBody]) -> Verdict:

@@ -16,4 +16,4 @@ def build_replay(seed: int) -> ReplayState:
     core = SentinelCore(
         CoreConfig(seed=seed), parts, SyncTrainer(parts), counters, lambda: f"{next(numbers):032x}"
     )
-    return ReplayState(core, LedgerReader(counters))
+    return ReplayState(core, LedgerReader(counters), counters)

@@ -37,6 +37,11 @@ class ControlGroup:
         name = "memory.high" if self.version == 2 else "memory.limit_in_bytes"
         _write(self.folder / name, _NO_LIMIT[self.version] if size_bytes is None else str(size_bytes))
 
+    def wait_when_full(self) -> None:
+        """Let a process that needs more than its limit wait for it instead of being killed; version 2 does."""
+        if self.version == 1:
+            _write(self.folder / "memory.oom_control", "1")
+
     def read_memory(self) -> dict[str, int]:
         """Return bytes in use by kind, as the kernel names them (`anon` or `rss`, `file` or `cache`)."""
         lines = (self.folder / "memory.stat").read_text(encoding="utf-8").splitlines()
@@ -45,7 +50,8 @@ class ControlGroup:
     def remove(self) -> None:
         """Give its processes back to the group above and remove it; a group that is gone is no error."""
         if self.folder.is_dir():
-            for pid in (self.folder / "cgroup.procs").read_text(encoding="utf-8").split():
+            members = self.folder / "cgroup.procs"
+            for pid in members.read_text(encoding="utf-8").split() if members.exists() else ():
                 try:
                     _write(self.folder.parent / "cgroup.procs", pid)
                 except OSError:

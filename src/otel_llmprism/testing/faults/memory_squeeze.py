@@ -23,6 +23,7 @@ class MemorySqueeze:
         """Make the group, unlimited."""
         self._group = make_group("memory", self.target.replace("/", "-"))
         self._group.limit_memory(None)
+        self._group.wait_when_full()
 
     def find_folder(self) -> Path:
         """Return the group's folder, into whose `cgroup.procs` the engine's first process writes itself."""
