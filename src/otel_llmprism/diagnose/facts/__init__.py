@@ -1,0 +1,1 @@
+# Tables -> bounded rolling facts of each engine. Knows no cause.

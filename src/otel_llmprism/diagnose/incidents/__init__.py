@@ -1,0 +1,1 @@
+# When incidents open, change, close and come back.
