@@ -38,7 +38,7 @@ class ControlGroup:
         _write(self.folder / name, _NO_LIMIT[self.version] if size_bytes is None else str(size_bytes))
 
     def wait_when_full(self) -> None:
-        """Let a process that needs more than its limit wait for it instead of being killed; version 2 does."""
+        """Let a process that needs more than its limit wait instead of being killed; version 2 does."""
         if self.version == 1:
             _write(self.folder / "memory.oom_control", "1")
 
