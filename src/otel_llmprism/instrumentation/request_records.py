@@ -1,10 +1,12 @@
 # The front end's and the scheduler's hooks about one request's life. Ids and numbers in, ring records
 # out; no prompt, completion or token id can be passed. Never raises.
 from collections.abc import Mapping
+from typing import Any
 
 from otel_llmprism.instrumentation.guard import HookState, Ring, guarded
 from otel_llmprism.instrumentation.sampling import Sampler
 from otel_llmprism.instrumentation.trace_context import SpanContext, draw_id, parse_traceparent
+from otel_llmprism.native.extension import load_extension
 from otel_llmprism.native.ring_records import (
     UNKNOWN_NS,
     Finish,
@@ -28,11 +30,21 @@ class RequestRecorder:
         self._ring = ring
         self._sampler = sampler
         self._reads_context = reads_context
+        self._native = getattr(ring, "native", None)  # the extension's way into the ring: it packs and puts
+        self._extension: Any = load_extension() if self._native is not None else None
 
     @guarded(NO_CONTEXT)
     def fix_context(self, traceparent: str = "", *, is_local_parent: bool = False) -> SpanContext:
         """Draw a request's span context, a child of the caller's or a new root; nothing is recorded."""
         return self._draw_context(traceparent, is_local_parent=is_local_parent)
+
+    @guarded(-1)
+    def record_carried(self, request_id: str, carrier: str, host_mark: str, queued_ns: int) -> int:
+        """Book an arrival as a carrier tells it, and return its flags; -1 when nothing was booked."""
+        if self._extension is None:
+            return -1
+        flags = self._extension.put_arrival(self._native, request_id, carrier, host_mark, queued_ns)
+        return -1 if flags is None else int(flags)
 
     @guarded(NO_CONTEXT)
     def record_arrival(
@@ -87,6 +99,9 @@ class RequestRecorder:
     ) -> None:
         """Book one event in a request's life; `step` -1 when it belongs to none."""
         known = step if step >= 0 else UNKNOWN_NS
+        put = self._extension and self._extension.put_events
+        if put and put(self._native, event, time_ns, {request_id: tokens}, known):
+            return
         self._ring.put(pack_request_event(derive_request_handle(request_id), time_ns, event, known, tokens))
 
     @guarded(None)
@@ -96,6 +111,9 @@ class RequestRecorder:
         """Book one event for several requests, all at once and for a fraction of what each would cost."""
         if tokens_of:
             known = step if step >= 0 else UNKNOWN_NS
+            put = self._extension and self._extension.put_events
+            if put and put(self._native, event, time_ns, tokens_of, known):
+                return
             records = [
                 pack_request_event(derive_request_handle(request_id), time_ns, event, known, tokens)
                 for request_id, tokens in tokens_of.items()
@@ -116,15 +134,11 @@ class RequestRecorder:
         preemptions: int = 0,
     ) -> None:
         """Book a request's end with the engine's own totals."""
+        totals = (prompt_tokens, output_tokens, cached_tokens, steps, preemptions)
+        put = self._extension and self._extension.put_end
+        if put and put(self._native, request_id, time_ns, *totals, finish):
+            return
         record = pack_request_ended(
-            derive_request_handle(request_id),
-            time_ns,
-            prompt_tokens,
-            output_tokens,
-            cached_tokens,
-            steps,
-            preemptions,
-            finish,
-            error=finish is Finish.ERROR,
+            derive_request_handle(request_id), time_ns, *totals, finish, error=finish is Finish.ERROR
         )
         self._ring.put(record)

@@ -78,5 +78,5 @@ def test_headers_without_a_carrier_are_not_touched(headers: dict[str, str] | Non
 
 def test_another_hosts_clock_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     written = write_carrier(Carrier(123, "t", "e", has_front_end=True))
-    monkeypatch.setattr(module, "_HOST_MARK", "elsewher")
+    monkeypatch.setattr(module, "HOST_MARK", "elsewher")
     assert take_carrier({CARRIER_KEY: written})[0] == Carrier(0, "t", "e")

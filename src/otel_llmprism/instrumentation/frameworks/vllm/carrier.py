@@ -11,7 +11,7 @@ CARRIER_KEY = "llmprism"
 MAX_TRACEPARENT_CHARS = 512
 _VERSION = "1"
 _FIELDS = 7
-_LOCAL, _FRONT_END, _SAMPLED, _REMOTE = 1, 2, 4, 8
+_LOCAL, FRONT_END, _SAMPLED, _REMOTE = 1, 2, 4, 8  # the extension reads them too
 _CONTEXT_BYTES = 16 + 8 + 8
 
 
@@ -32,19 +32,19 @@ def read_host_mark() -> str:
         return ""
 
 
-_HOST_MARK = read_host_mark()
+HOST_MARK = read_host_mark()
 
 
 def write_carrier(carrier: Carrier) -> str:
     """Write it as one text; an id of any length and content stays small and valid."""
-    flags = carrier.is_local_parent * _LOCAL | carrier.has_front_end * _FRONT_END
+    flags = carrier.is_local_parent * _LOCAL | carrier.has_front_end * FRONT_END
     ids, context = "", carrier.context
     if context is not None:
         ids = (context.trace_id + context.span_id + context.parent_span_id).hex()
         flags |= context.is_sampled * _SAMPLED | context.has_remote_parent * _REMOTE
     traceparent = carrier.traceparent.replace("|", "")
     external_id = bound_id(carrier.external_id).decode()
-    return f"{_VERSION}|{_HOST_MARK}|{carrier.arrival_ns}|{flags}|{ids}|{traceparent}|{external_id}"
+    return f"{_VERSION}|{HOST_MARK}|{carrier.arrival_ns}|{flags}|{ids}|{traceparent}|{external_id}"
 
 
 def take_carrier(
@@ -61,7 +61,10 @@ def take_carrier(
 
 def strip_carrier(request: Any) -> None:
     """Take our part out of a request's headers, unread."""
-    _, request.trace_headers = take_carrier(request.trace_headers)
+    headers = request.trace_headers
+    if headers and CARRIER_KEY in headers:
+        rest = {name: value for name, value in headers.items() if name != CARRIER_KEY}
+        request.trace_headers = rest or None
 
 
 def _read_carrier(text: str) -> Carrier | None:
@@ -76,7 +79,7 @@ def _read_carrier(text: str) -> Carrier | None:
     if len(raw) == _CONTEXT_BYTES:
         is_sampled, has_remote_parent = bool(flags & _SAMPLED), bool(flags & _REMOTE)
         context = SpanContext(raw[:16], raw[16:24], raw[24:], is_sampled, has_remote_parent)
-    is_local, has_front_end = bool(flags & _LOCAL), bool(flags & _FRONT_END)
-    if mark != _HOST_MARK or not mark:
+    is_local, has_front_end = bool(flags & _LOCAL), bool(flags & FRONT_END)
+    if mark != HOST_MARK or not mark:
         arrival_ns, has_front_end = 0, False
     return Carrier(arrival_ns, traceparent, external_id, is_local, has_front_end, context)

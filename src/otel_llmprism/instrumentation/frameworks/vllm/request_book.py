@@ -4,7 +4,14 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from otel_llmprism.instrumentation.frameworks.vllm.carrier import Carrier, take_carrier
+from otel_llmprism.instrumentation.frameworks.vllm.carrier import (
+    CARRIER_KEY,
+    FRONT_END,
+    HOST_MARK,
+    Carrier,
+    strip_carrier,
+    take_carrier,
+)
 from otel_llmprism.instrumentation.request_records import NO_CONTEXT, RequestRecorder
 from otel_llmprism.instrumentation.trace_context import SpanContext
 from otel_llmprism.native.ring_records import Finish, RequestEvent
@@ -46,14 +53,20 @@ class RequestBook:
 
     def admit(self, request: Any, now_ns: int) -> None:
         """Book the arrival of a request that the scheduler is about to take, and take our carrier out."""
-        carrier, headers = take_carrier(request.trace_headers)
-        request.trace_headers = headers
-        if carrier is None:
-            carrier = Carrier(0, (headers or {}).get("traceparent", ""))
-        request_id = request.request_id
+        request_id, headers = request.request_id, request.trace_headers
         if len(self._lives) >= self._look_at:  # a vLLM that ends them elsewhere must not leak them
             self._end_gone(now_ns)
             self._look_at = 2 * len(self._lives) + _LOOK_AFTER
+        if headers and CARRIER_KEY in headers and not self._is_traced:  # one call, if nothing is unusual
+            flags = self._recorder.record_carried(request_id, headers[CARRIER_KEY], HOST_MARK, now_ns)
+            if flags >= 0:
+                strip_carrier(request)
+                self._lives[request_id] = _Life(request, bool(flags & FRONT_END))
+                return
+        carrier, headers = take_carrier(headers)
+        request.trace_headers = headers
+        if carrier is None:
+            carrier = Carrier(0, (headers or {}).get("traceparent", ""))
         self._lives[request_id] = _Life(request, carrier.has_front_end)
         context = self._recorder.record_arrival(
             request_id,
