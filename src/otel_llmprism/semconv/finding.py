@@ -1,4 +1,4 @@
-# The finding span and log event. Constants only.
+# The finding span and log event, and the events of its evidence. Constants only.
 SPAN_FINDING = "llmprism.finding"
 FINDING_ID = "llmprism.finding.id"
 FINDING_KIND = "llmprism.finding.kind"
@@ -10,3 +10,11 @@ FINDING_STATE = "llmprism.finding.state"
 FINDING_EXCESS_S = "llmprism.finding.excess_s"
 FINDING_LOST_REQUEST_S = "llmprism.finding.lost_request_s"
 FINDING_SUMMARY = "llmprism.finding.summary"
+FINDING_OCCURRENCE = "llmprism.finding.occurrence"
+FINDING_STEP = "llmprism.finding.step"
+EVENT_EVIDENCE = "llmprism.finding.evidence"
+EVIDENCE_SIGNAL = "llmprism.finding.evidence.signal"
+EVIDENCE_OBSERVED = "llmprism.finding.evidence.observed"
+EVIDENCE_EXPECTED = "llmprism.finding.evidence.expected"
+EVIDENCE_UNIT = "llmprism.finding.evidence.unit"
+EVIDENCE_DETAIL = "llmprism.finding.evidence.detail"

@@ -13,10 +13,17 @@ from starlette.routing import Route
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.receivers.asgi_listener import AsgiListener
 from otel_llmprism.receivers.listen_address import parse_listen_address
-from otel_llmprism.semconv import intake, metric, pipeline, store
+from otel_llmprism.semconv import baseline, intake, metric, pipeline, sentinel, store
 from otel_llmprism.service.prometheus_text import CountersCollector
 
-UNITS: Mapping[str, str] = {**metric.UNITS, **pipeline.UNITS, **intake.UNITS, **store.UNITS}
+UNITS: Mapping[str, str] = {
+    **metric.UNITS,
+    **pipeline.UNITS,
+    **intake.UNITS,
+    **store.UNITS,
+    **baseline.UNITS,
+    **sentinel.UNITS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,6 @@ from otel_llmprism.pipeline.ingress_config import Durability
 from otel_llmprism.pipeline.loss import count_loss
 from otel_llmprism.receivers.auth import load_token
 from otel_llmprism.semconv.delivery import CONFIG_FAILING, RELOADS
-from otel_llmprism.service.control_book import ControlBook
 from otel_llmprism.service.health import HealthServer
 from otel_llmprism.service.native_notice import warn_of_twins
 from otel_llmprism.service.orders import await_order
@@ -45,7 +44,7 @@ class Processor:
         self._unready = "starting"
         self._is_verbose = _ROOT_LOG.level == logging.DEBUG
         self._parts = build_parts(config, environment, self.counters)
-        self.control = ControlBook(config.service.control, self.counters)
+        self.control = self._parts.control
         self.health = HealthServer(
             config.service.health,
             self.counters,

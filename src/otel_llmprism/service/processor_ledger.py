@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from otel_llmprism.model.signals import Signal
-from otel_llmprism.native.otlp import NO_KEYS, MalformedRequestError, scan, select
+from otel_llmprism.native.otlp import NO_KEYS, MalformedRequestError, Scan, scan, select
 from otel_llmprism.pipeline.batch import Batch
 from otel_llmprism.receivers.ledger import HostBatch, LedgerBatch, LedgerReader
 from otel_llmprism.receivers.otlp_tables import wrap_logs
@@ -14,11 +14,24 @@ _SCOPE = names.SCOPE.encode()
 
 
 class LedgerStage:
-    """A Stage. `take` gets every record once, as tables; the reader counts what is wrong or comes again."""
+    """A Stage. `take` gets every record once, as tables; the reader counts what is wrong or comes again.
 
-    def __init__(self, reader: LedgerReader, take: Callable[[LedgerBatch | HostBatch], None]) -> None:
+    `note_request` gets each request with ledger records before its tables; with `is_forwarding` the records
+    go on as well.
+    """
+
+    def __init__(
+        self,
+        reader: LedgerReader,
+        take: Callable[[LedgerBatch | HostBatch], None],
+        note_request: Callable[[bytes, Scan], None] | None = None,
+        *,
+        is_forwarding: bool = False,
+    ) -> None:
         self._reader = reader
         self._take = take
+        self._note_request = note_request
+        self._is_forwarding = is_forwarding
 
     def consume(self, batch: Batch, /) -> Iterable[Batch]:
         # A search for the scope's name costs a thousandth of a scan and spares it for all other logs.
@@ -32,8 +45,12 @@ class LedgerStage:
         is_ledger = table.origins.scopes.name.match_text(_SCOPE)[table.scope]
         if not is_ledger.any():
             return (batch,)
+        if self._note_request is not None:
+            self._note_request(batch.payload, found)
         for tables in self._reader.read_request(batch.payload):
             self._take(tables)
+        if self._is_forwarding:
+            return (batch,)
         if is_ledger.all():
             batch.receipt.settle()
             return ()

@@ -26,13 +26,15 @@ def apply_config(
         sink = build_sink(new.exporters, environment, parts.dead_letters, counters)
     stages = None
     if _list_stage_settings(old) != _list_stage_settings(new):
-        stages = build_stages(new, counters)
+        stages = build_stages(new, counters, parts.sentinel)
     try:
         parts.receivers.replace(build_listeners(new.receivers, parts.feed, counters))
     except BaseException:
         if sink is not None:
             sink.stop(0)
         raise
+    if old.processors.sentinel != new.processors.sentinel:
+        parts.sentinel.switch(new.processors.sentinel)
     if sink is not None:
         parts.sink.switch(sink, time.monotonic_ns() + _SINK_GRACE_NS)
     if stages is not None:

@@ -21,6 +21,7 @@ from otel_llmprism.receivers.otlp_http import OtlpHttpConfig
 from otel_llmprism.reconstruct.stamp import StampConfig
 from otel_llmprism.service.control_book import ControlConfig
 from otel_llmprism.service.health import HealthConfig
+from otel_llmprism.service.sentinel.config import SentinelConfig
 
 # The outside contract writes these at the top level; they are keys of `service`.
 _SHORT_FORMS = ("mode", "health", "durability", "ledger", "log", "queue", "shutdown_timeout")
@@ -71,9 +72,10 @@ class HoldSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorsConfig:
-    """Only in mode inline: beside changes nothing that passes elsewhere."""
+    """Hold and stamp only in mode inline: beside changes nothing that passes elsewhere."""
 
     hold: HoldSettings = field(default_factory=HoldSettings)
+    sentinel: SentinelConfig = field(default_factory=SentinelConfig)
     stamp: StampConfig | None = None
 
 

@@ -1,8 +1,9 @@
 # The whole flow of the processor on one screen: who gives what to whom. Everything else is a component.
 #
-#   receivers --> feed (log, queue) --> ledger --> hold --> stamp --> end --> sink --> backend
-#                                                                      |        \--> dead letters
-#                                                      beside: input ends here
+#   receivers --> feed (log, queue) --> ledger --> hold --> verdicts --> stamp --> end --> sink --> backend
+#                  ^                      |                   ^                     |        \--> dead letters
+#                  |                      v                   |        beside: input ends here
+#                  \-------------------- sentinel ------------/
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,12 +18,23 @@ from otel_llmprism.pipeline.ports import Ingress
 from otel_llmprism.pipeline.runner import Runner, ShutdownConfig
 from otel_llmprism.receivers.otlp_grpc import OtlpGrpcReceiver
 from otel_llmprism.receivers.otlp_http import OtlpHttpReceiver
+from otel_llmprism.service.control_book import ControlBook
 from otel_llmprism.service.reload_receivers import Listener, ReceiverSet, to_listener
 from otel_llmprism.service.reload_switch import BatchStage, PassOn, SwitchSink, SwitchStage
+from otel_llmprism.service.sentinel.enrich_stage import CLAIMED
+from otel_llmprism.service.sentinel.switch import SentinelSwitch
 from otel_llmprism.service.settings import ExportersConfig, Mode, ProcessorConfig, ReceiversConfig
 from otel_llmprism.service.wiring_client import build_client
 from otel_llmprism.service.wiring_feed import to_dead_letters_config, to_ingress_config
-from otel_llmprism.service.wiring_stages import EndHere, build_hold, build_ledger_stage, build_stamp
+from otel_llmprism.service.wiring_sentinel import build_sentinel
+from otel_llmprism.service.wiring_stages import (
+    EndHere,
+    TakeMarkOff,
+    build_hold,
+    build_ledger_stage,
+    build_stamp,
+    build_verdicts,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +44,8 @@ class Parts:
     feed: Feed
     stages: Mapping[str, SwitchStage]
     sink: SwitchSink
+    sentinel: SentinelSwitch
+    control: ControlBook
     receivers: ReceiverSet
     dead_letters: DeadLetters
     runner: Runner
@@ -41,28 +55,36 @@ def build_parts(config: ProcessorConfig, environment: Mapping[str, str], counter
     """Join everything, start nothing; raises ConfigError for what can never work."""
     feed = build_ingress(to_ingress_config(config.service), counters)
     dead_letters = DeadLetters(to_dead_letters_config(config.service), counters)
-    stages = {name: SwitchStage(stage) for name, stage in build_stages(config, counters).items()}
+    control = ControlBook(config.service.control, counters)
+    sentinel = build_sentinel(config, feed, control, counters)
+    stages = {name: SwitchStage(stage) for name, stage in build_stages(config, counters, sentinel).items()}
     sink = SwitchSink(build_sink(config.exporters, environment, dead_letters, counters))
     receivers = ReceiverSet(build_listeners(config.receivers, feed, counters))
     runner = Runner(
         feed,
         list(stages.values()),
         sink,
-        [receivers],
+        [receivers, sentinel],
         counters=counters,
         shutdown=ShutdownConfig(total_s=config.service.shutdown_timeout_s),
     )
-    return Parts(feed, stages, sink, receivers, dead_letters, runner)
+    return Parts(feed, stages, sink, sentinel, control, receivers, dead_letters, runner)
 
 
-def build_stages(config: ProcessorConfig, counters: Counters) -> dict[str, BatchStage]:
+def build_stages(
+    config: ProcessorConfig, counters: Counters, sentinel: SentinelSwitch
+) -> dict[str, BatchStage]:
     """Return the stages in their order; the places are the same in every configuration."""
-    is_inline = config.service.mode is Mode.INLINE
+    is_inline, is_watching = config.service.mode is Mode.INLINE, config.processors.sentinel.enabled
+    claimed = CLAIMED if is_watching else ()
     return {
-        "ledger": PassOn() if config.service.ledger.forward else build_ledger_stage(counters),
-        "hold": build_hold(config.processors.hold, counters) if is_inline else PassOn(),
+        "ledger": build_ledger_stage(
+            counters, sentinel if is_watching else None, is_forwarding=config.service.ledger.forward
+        ),
+        "hold": build_hold(config.processors.hold, counters, claimed) if is_inline else PassOn(),
+        "verdicts": build_verdicts(sentinel, counters) if is_inline and is_watching else PassOn(),
         "stamp": build_stamp(config.processors.stamp) if is_inline else PassOn(),
-        "end": PassOn() if is_inline else EndHere(counters),
+        "end": TakeMarkOff() if is_inline else EndHere(counters),
     }
 
 

@@ -1,7 +1,8 @@
 # The whole of `up` on one screen. Receivers, feed and stages are those of the processor.
 #
 #   receivers --> feed (log, queue) --> stages --> fan-out --> store <-- query API, page
-#                                                         \--> lane --> OTLP sink --> further backend
+#                  ^                      |               \--> lane --> OTLP sink --> further backend
+#                  \----- sentinel <-----/
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from otel_llmprism.service.reload_receivers import ReceiverSet
 from otel_llmprism.service.wiring import build_listeners, build_sink, build_stages
 from otel_llmprism.service.wiring_control import build_control_routes
 from otel_llmprism.service.wiring_feed import to_dead_letters_config, to_ingress_config
+from otel_llmprism.service.wiring_sentinel import build_sentinel
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +46,16 @@ def build_up(settings: UpSettings, environment: Mapping[str, str]) -> UpParts:
         lanes.append(Lane(further, config.exporters.otlp.in_flight.max_bytes))
     receivers = ReceiverSet(build_listeners(config.receivers, feed, counters))
     # Whoever can reach the page finds it ready: it listens last, when all else does.
-    relay = build_control_routes(
-        ControlBook(config.service.control, counters), settings.token, config.ui.endpoint
-    )
+    control = ControlBook(config.service.control, counters)
+    sentinel = build_sentinel(config, feed, control, counters)
+    relay = build_control_routes(control, settings.token, config.ui.endpoint)
     health = build_health_app(counters, lambda: "", relay)
-    ui = UiServer(settings, counters, store.latest_metrics, health.routes)
+    ui = UiServer(settings, counters, store.latest_metrics, health.routes, sentinel.view)
     runner = Runner(
         feed,
-        list(build_stages(config, counters).values()),
+        list(build_stages(config, counters, sentinel).values()),
         FanOut([store, *lanes]),
-        [receivers, ui],
+        [receivers, sentinel, ui],
         counters=counters,
         shutdown=ShutdownConfig(total_s=config.service.shutdown_timeout_s),
     )
