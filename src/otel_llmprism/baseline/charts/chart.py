@@ -75,7 +75,7 @@ class Chart:
         if not look.low <= self._best_look[0]:
             self._best_look = (look.low, float(look.count))
         self._looks.append(RecentLook(look.begin_ns, look.end_ns, look.centre))
-        if self.limits is None or self.alarm.is_on:
+        if self.limits is None or self.alarm.is_on or Detector.POINT not in self.config.detectors:
             return None
         verdict = self.judge.judge_look(look, self.limits)
         if verdict.score <= 1.0 or not verdict.is_large or is_new_work([], look, self.limits, 0):

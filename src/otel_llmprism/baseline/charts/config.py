@@ -1,6 +1,8 @@
 # What a user may turn on the control charts. Ratios are natural logarithms: 0.05 is 5 % slower.
 from dataclasses import dataclass
 
+from otel_llmprism.model.charts import Detector
+
 DAY_BLOCKS = 86_400  # of one second
 
 
@@ -16,6 +18,7 @@ class ChartConfig:
     run_length_blocks: float = 30.0 * DAY_BLOCKS  # mean time between false alarms of a chart, busy time
     min_shift: float = 0.05  # smaller shifts are no incidents, however certain
     min_sigma: float = 0.01  # of a block's level; below it noise means nothing beside min_shift
+    detectors: tuple[Detector, ...] = tuple(Detector)  # that may alarm; looks belong to the point detector
     window_blocks: int = 5
     ewma_weight: float = 0.2
     cusum_slack: float = 0.5

@@ -24,7 +24,7 @@ class BlockHistory:
         self._step_count = 0
         self._held: deque[tuple[Block, Row]] = deque()
         self.admitted = 0
-        self._next_fit = config.min_blocks
+        self.next_fit = config.min_blocks
 
     def add(self, block: Block, look: tuple[float, float], *, hold: bool) -> None:
         row = (
@@ -47,9 +47,9 @@ class BlockHistory:
 
     def is_due(self) -> bool:
         """Whether limits should be fitted now: at doubling numbers of blocks, then twice a full history."""
-        if self.admitted < self._next_fit:
+        if self.admitted < self.next_fit:
             return False
-        self._next_fit = self.admitted + max(1, min(self.admitted, self._config.history_blocks // 2))
+        self.next_fit = self.admitted + max(1, min(self.admitted, self._config.history_blocks // 2))
         return True
 
     def read(self) -> History:
@@ -74,11 +74,7 @@ class BlockHistory:
         self._steps.clear()
         self._steps.append((residual, spread))
         self._step_count = len(residual)
-        self.admitted, self._next_fit = admitted, next_fit
-
-    @property
-    def next_fit(self) -> int:
-        return self._next_fit
+        self.admitted, self.next_fit = admitted, next_fit
 
     def _admit(self, block: Block, row: Row) -> None:
         self._rows.append(row)

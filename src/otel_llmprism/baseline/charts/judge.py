@@ -36,6 +36,9 @@ class BlockJudge:
     def __init__(self, config: ChartConfig) -> None:
         self._config = config
         self._sums = (SumDetectors(config), SumDetectors(config))
+        asked = set(config.detectors) or set(Detector)
+        sums = asked - {Detector.POINT} or set(SUMS)
+        self._detectors = (asked, sums)  # by channel; a single block's burden is no evidence
         self._values: tuple[deque[float], deque[float]] = (deque(maxlen=MEMORY), deque(maxlen=MEMORY))
 
     def reset(self) -> None:
@@ -59,7 +62,7 @@ class BlockJudge:
             found = [(levels[i] / limits.sums[channel][i], SUMS[i]) for i in range(len(SUMS))]
             if channel == CENTRE:
                 found.append((z / limits.point, Detector.POINT))
-            score, detector = max(found)
+            score, detector = max(pair for pair in found if pair[1] in self._detectors[channel])
             if best is None or self._is_ahead(score, best):
                 blocks = self._count_blocks(detector, channel)
                 is_large = self._find_mean(channel, blocks) >= self._config.min_shift
