@@ -16,6 +16,7 @@ CHECKS: tuple[Callable[[], Iterator[Report]], ...] = (
     frameworks.check_entry_points,
     frameworks.check_targets,
     machine.check_native,
+    machine.check_extension,
     machine.check_extras,
     machine.check_shared_memory,
     machine.check_runtime_folder,

@@ -61,3 +61,10 @@ def test_extras_that_are_missing_are_named_each_with_its_mend(monkeypatch: pytes
     processor, up = machine.check_extras()
     assert processor.level == "ok"
     assert (up.says, up.mend) == ("missing plotly", "pip install 'otel-llmprism[up]'")
+
+
+def test_an_absent_hooks_extension_says_what_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "load_extension", lambda: None)
+    monkeypatch.delenv("OTEL_LLMPRISM_NATIVE", raising=False)
+    [report] = machine.check_extension()
+    assert "hooks work in Python" in report.says

@@ -14,6 +14,7 @@ from otel_llmprism import __version__
 from otel_llmprism.cli.doctor_checks.report import Report
 from otel_llmprism.cli.extras import PACKAGES, list_missing
 from otel_llmprism.native.control_socket import find_sockets, list_socket_roots
+from otel_llmprism.native.extension import load_extension
 from otel_llmprism.native.library import load_library
 from otel_llmprism.native.run_folder import RuntimeFolderError, check_private, list_runtime_roots
 from otel_llmprism.receivers.host_gpu import list_gpus, load_nvml
@@ -27,23 +28,25 @@ def check_versions() -> Iterator[Report]:
 
 
 def check_native() -> Iterator[Report]:
-    if load_library() is not None:
-        yield Report("ok", "native library", "loaded")
+    yield from _check_built("native library", load_library(), "the Python twins work, slower")
+
+
+def check_extension() -> Iterator[Report]:
+    slower = "hooks work in Python: a step's take several times as long"
+    yield from _check_built("hooks extension", load_extension(), slower)
+
+
+def _check_built(name: str, loaded: object, without: str) -> Iterator[Report]:
+    if loaded is not None:
+        yield Report("ok", name, "loaded")
         return
     if os.environ.get("OTEL_LLMPRISM_NATIVE", "on") == "off":
-        yield Report(
-            "note",
-            "native library",
-            "switched off; the Python twins work, slower",
-            "unset OTEL_LLMPRISM_NATIVE",
-        )
+        yield Report("note", name, f"switched off; {without}", "unset OTEL_LLMPRISM_NATIVE")
         return
     mend = "reinstall to build it with g++ (in a clone: make native)"
     if shutil.which("g++") is None:
         mend = "reinstall where g++ is present"
-    yield Report(
-        "note", "native library", "absent or of another version; the Python twins work, slower", mend
-    )
+    yield Report("note", name, f"absent or of another version; {without}", mend)
 
 
 def check_extras() -> Iterator[Report]:
