@@ -40,6 +40,8 @@ COMMON = {"VLLM_PLUGINS": "llmprism", "OTEL_METRIC_EXPORT_INTERVAL": "5000"}
 
 @dataclass(slots=True)
 class Findings:
+    """Of one length of answers; start and rings are those of the servers."""
+
     ratios: list[float] = field(default_factory=list)
     throughput: dict[str, list[float]] = field(default_factory=lambda: {"without": [], "with": []})
     start_s: dict[str, list[float]] = field(default_factory=lambda: {"without": [], "with": []})
@@ -50,7 +52,7 @@ class Findings:
 
 def main() -> int:
     options = parse_arguments()
-    findings = Findings()
+    findings = {tokens: Findings() for tokens in options.tokens}
     for number in range(options.starts):
         measure_one_start(findings, options, is_first_ours=number % 2 == 0)
     text = format_report(findings, options)
@@ -64,14 +66,20 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--starts", type=int, default=2, help="pairs of servers, one after the other")
     parser.add_argument("--pairs", type=int, default=10, help="pairs of loads for each pair of servers")
-    parser.add_argument("--requests", type=int, default=1024, help="in one load")
-    parser.add_argument("--tokens", type=int, default=32, help="generated for each request")
+    parser.add_argument(
+        "--requests", type=int, default=1024, help="in one load; fewer of more than 64 tokens"
+    )
+    parser.add_argument(
+        "--tokens", type=int, nargs="+", default=[32, 128], help="generated for each request, up to 160"
+    )
     parser.add_argument("--mode", default="sentinel", choices=("sentinel", "deep"))
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
     return parser.parse_args()
 
 
-def measure_one_start(findings: Findings, options: argparse.Namespace, *, is_first_ours: bool) -> None:
+def measure_one_start(
+    findings: dict[int, Findings], options: argparse.Namespace, *, is_first_ours: bool
+) -> None:
     """Start both servers, load them in turn, and note everything in `findings`."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-vllm-")))
@@ -79,17 +87,20 @@ def measure_one_start(findings: Findings, options: argparse.Namespace, *, is_fir
         programs = stack.enter_context(Programs(folder))
         endpoint = f"http://{sink.grpc_endpoint}"
         servers = {}
+        first = findings[options.tokens[0]]
         for kind in ("with", "without") if is_first_ours else ("without", "with"):
             servers[kind] = build_server(folder / kind, kind, endpoint, options.mode)
             began_s = time.monotonic()
             servers[kind].start(programs)
-            findings.start_s[kind].append(time.monotonic() - began_s)
-            say(f"{kind}: up after {findings.start_s[kind][-1]:.1f} s")
-        for server in servers.values():
-            run_load(programs, server, options, seed=0)  # warms caches and lazy imports of both
-        for pair in range(options.pairs):
-            measure_pair(findings, programs, servers, options, seed=pair + 1)
-        findings.ring_mib.append(read_ring_mib(servers["with"]))
+            first.start_s[kind].append(time.monotonic() - began_s)
+            say(f"{kind}: up after {first.start_s[kind][-1]:.1f} s")
+        for tokens, found in findings.items():
+            requests = options.requests * 64 // max(64, tokens)
+            for server in servers.values():
+                run_load(programs, server, requests, tokens, seed=0)  # warms caches and lazy imports of both
+            for pair in range(options.pairs):
+                measure_pair(found, programs, servers, (requests, tokens), seed=pair + 1)
+        first.ring_mib.append(read_ring_mib(servers["with"]))
         for server in servers.values():
             server.stop()
 
@@ -105,7 +116,7 @@ def measure_pair(
     findings: Findings,
     programs: Programs,
     servers: dict[str, EngineServer],
-    options: argparse.Namespace,
+    load: tuple[int, int],
     seed: int,
 ) -> None:
     # ABBA: whichever comes first finds other caches than the second.
@@ -116,7 +127,7 @@ def measure_pair(
         exporters = server.list_exporters()
         engine = [pid for pid in server.list_processes() if pid not in exporters]
         began_s, before, before_s = time.monotonic(), read_cpu_s(exporters), read_cpu_s(engine)
-        rates[kind] = run_load(programs, server, options, seed)
+        rates[kind] = run_load(programs, server, *load, seed)
         took_s, cpu_s[kind] = time.monotonic() - began_s, read_cpu_s(engine) - before_s
         if exporters:
             findings.exporter_share.append((read_cpu_s(exporters) - before) / took_s)
@@ -129,11 +140,9 @@ def measure_pair(
     )
 
 
-def run_load(programs: Programs, server: EngineServer, options: argparse.Namespace, seed: int) -> float:
+def run_load(programs: Programs, server: EngineServer, requests: int, tokens: int, seed: int) -> float:
     """Return generated tokens a second, from the first request sent to the last answer's end."""
-    plan = LoadPlan(
-        options.requests, seed, prompt_words=(16, 48), max_tokens=(options.tokens, options.tokens)
-    )
+    plan = LoadPlan(requests, seed, prompt_words=(16, 48), max_tokens=(tokens, tokens))
     answers = send_load(programs, server, build_asks(plan), concurrency=CONCURRENCY)
     failed = [answer for answer in answers if answer.finish != "length"]
     if failed:
@@ -149,42 +158,49 @@ def draw_lower_bound(ratios: Sequence[float], draws: int = 10_000) -> float:
     return medians[int(draws * 0.025)]
 
 
-def format_report(findings: Findings, options: argparse.Namespace) -> str:
+def list_rows(findings: Findings) -> list[tuple[str, str, str]]:
+    """Return what was measured with one length of answers: name, figure, reach."""
     median, lower = statistics.median(findings.ratios), draw_lower_bound(findings.ratios)
-    start = difference(findings.start_s)
     throughput = {kind: statistics.median(rates) for kind, rates in findings.throughput.items()}
-    rows = [
+    both = f"{throughput['with']:,.0f} and {throughput['without']:,.0f}"
+    cpu = statistics.median(findings.cpu_ratios)
+    return [
         ("throughput with / without, median", f"**{median:.3f}**", f"{TARGET_MEDIAN}"),
         ("its lower 95 % bound (bootstrap)", f"**{lower:.3f}**", f"{TARGET_LOWER}"),
-        (
-            "tokens a second, with and without",
-            f"{throughput['with']:,.0f} and {throughput['without']:,.0f}",
-            "",
-        ),
+        ("tokens a second, with and without", both, ""),
         ("single ratios, from to", f"{min(findings.ratios):.3f} to {max(findings.ratios):.3f}", ""),
-        (
-            "CPU of the engine's processes, with / without, median",
-            f"**{statistics.median(findings.cpu_ratios):.3f}**",
-            "",
-        ),
+        ("CPU of the engine's processes, with / without, median", f"**{cpu:.3f}**", ""),
         ("exporter's share of one core", f"{statistics.median(findings.exporter_share):.1%}", ""),
-        ("rings (shared memory)", f"{statistics.median(findings.ring_mib):.1f} MiB", ""),
-        ("whole start-up, with - without", f"{start:+.1f} s", f"{TARGET_START_S} s"),
     ]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def format_report(findings: dict[int, Findings], options: argparse.Namespace) -> str:
+    first = findings[options.tokens[0]]
+    columns = [list_rows(found) for found in findings.values()]
+    lines = [
+        f"| {what} | {' | '.join(rows[at][1] for rows in columns)} | {reach} |"
+        for at, (what, _, reach) in enumerate(columns[0])
+    ]
+    ring, start = f"{statistics.median(first.ring_mib):.1f} MiB", f"{difference(first.start_s):+.1f} s"
+    blank = " |" * (len(columns) - 1)
+    lines.append(f"| rings (shared memory) | {ring} |{blank} |")
+    lines.append(f"| whole start-up, with - without | {start} |{blank} {TARGET_START_S} s |")
+    table = "\n".join(lines)
+    heads = " | ".join(f"answers of {tokens} tokens" for tokens in findings)
     today = dt.datetime.now(dt.UTC).date().isoformat()
     return f"""# What it costs vLLM
 
 vLLM's OpenAI server on a CPU under `opentelemetry-instrument`, a tiny Llama with random weights,
 {CONCURRENCY} streams at a time, batches up to 256, OTLP to a sink on loopback; mode {options.mode}. Two
-servers of the same command live side by side, one with `OTEL_LLMPRISM_DISABLED=true`; {len(findings.ratios)}
-alternating pairs of loads ({options.requests} requests of {options.tokens} tokens) in the order ABBA, on
-{options.starts} pairs of fresh servers.
+servers of the same command live side by side, one with `OTEL_LLMPRISM_DISABLED=true`; {len(first.ratios)}
+alternating pairs of loads for each length of answers ({options.requests} requests up to 64 tokens, beyond that
+fewer) in the order ABBA, on {options.starts} pairs of fresh servers.
 A step of this model takes milliseconds, so the share of the hooks is larger than on any GPU; engine, server,
-client, exporter and sink share the cores, so their CPU counts too.
+client, exporter and sink share the cores, so their CPU counts too. What a request costs once, its records and
+spans, is spread over its tokens: the shorter the answers, the larger its share.
 
-| what | measured | reach |
-|---|---|---|
+| what | {heads} | reach |
+|---|{"---|" * len(columns)}---|
 {table}
 
 The start-up of a whole server differs by seconds from one start to the next; what our code takes of it is
@@ -192,7 +208,7 @@ in `startup.md`; time of the hooks and memory are in `vllm_hooks.md`.
 Machine: {os.cpu_count()} cores, {platform.machine()}, {platform.release()}.
 Versions: {ENGINE}, {TORCH}, Python {platform.python_version()}.
 Command: `python benchmarks/vllm_overhead.py --starts {options.starts} --pairs {options.pairs}
---mode {options.mode}` ({today}; `make bench-vllm`).
+--tokens {" ".join(map(str, options.tokens))} --mode {options.mode}` ({today}; `make bench-vllm`).
 """
 
 
