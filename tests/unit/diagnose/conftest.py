@@ -54,7 +54,7 @@ def build_table(
 
 @dataclass
 class Fault:
-    """What goes wrong between two times of the scene, in seconds; `size` is how many times as long it takes."""
+    """What goes wrong between two times of the scene, in seconds; `size`: how many times as long."""
 
     name: str
     begin_s: float

@@ -24,6 +24,8 @@ MAX_NODES = 64
 MAX_SPANS = 32
 MAX_SLOW = 64
 MAX_STEP_TIMES = 4096
+MAX_LOST = 100_000  # steps at once; more is another run
+SLOW_NS = 3_000_000_000
 
 
 @dataclass(slots=True)
@@ -43,7 +45,7 @@ class EngineFacts:
     charts: ChartNotes = field(default_factory=ChartNotes)
     unhealthy: list[Span] = field(default_factory=list)
     kept_normals: dict[str, Normal] = field(default_factory=dict)
-    slow: list[SlowStep] = field(default_factory=list)  # since it was looked at last
+    slow: list[SlowStep] = field(default_factory=list)  # of the last seconds
     steps_at: list[tuple[int, int]] = field(default_factory=list)  # (real time, step), about one a bin
     heard_ns: int = 0
     last_output_ns: int = 0
@@ -94,6 +96,10 @@ class EngineFacts:
             begin_ns, end_ns = min(first, begin_ns), max(last, end_ns)
         self.unhealthy = [*self.unhealthy[-MAX_SPANS:], (begin_ns, end_ns)]
 
+    def forget_slow(self) -> None:
+        """Let go of slow steps that were looked at long enough."""
+        self.slow = [slow for slow in self.slow if slow.time_ns > self.newest_ns - SLOW_NS]
+
     @property
     def newest_ns(self) -> int:
         """End of the newest bin that holds something; 0 before."""
@@ -114,8 +120,8 @@ class EngineFacts:
 
     def _note_last(self, tables: LedgerTables, notes: StepNotes, anchor: Anchor) -> None:
         steps = tables.steps
-        if self.last_step >= 0:
-            self.lost += min(100_000, max(0, notes.first_step - self.last_step - 1))
+        before = self.last_step if self.last_step >= 0 else notes.first_step - 1
+        self.lost += min(MAX_LOST, max(0, notes.last_step - before - notes.seen))
         self.last_step = max(self.last_step, notes.last_step)
         self.seen += notes.seen
         self.lost += notes.broken

@@ -51,7 +51,7 @@ class IncidentDesk:
                 self._weigh(facts, trigger, now_ns)
         for key in [key for key in self.pending if key[0] == facts.engine_id and key not in standing]:
             del self.pending[key]
-        facts.slow.clear()
+        facts.forget_slow()
 
     def close_quiet(self, engines: dict[str, EngineFacts], now_ns: int) -> None:
         """Close incidents that are over, with the step at which they recovered."""
