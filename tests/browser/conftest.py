@@ -65,7 +65,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             ports = wait_for_ports(process, folder / "log")
             send(ports["http"])
             page = f"http://127.0.0.1:{ports['page']}"
-            wait_for_trace(page)
+            for trace in (REQUEST_TRACE, STEP_TRACE):  # requests are held back for a moment
+                wait_for_trace(page, trace)
             yield page
         finally:
             process.send_signal(signal.SIGTERM)
@@ -94,11 +95,11 @@ def send(port: int) -> None:
         assert answer.status == 200
 
 
-def wait_for_trace(page: str) -> None:
+def wait_for_trace(page: str, trace: str) -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
-            urllib.request.urlopen(f"{page}/api/llmprism/v1/traces/{STEP_TRACE}", timeout=5).close()
+            urllib.request.urlopen(f"{page}/api/llmprism/v1/traces/{trace}", timeout=5).close()
             return
         time.sleep(0.1)
     raise AssertionError("the trace did not arrive in the store")

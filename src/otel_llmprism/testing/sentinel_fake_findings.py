@@ -32,6 +32,7 @@ def _build_running(now_ns: int) -> FakeIncident:
             Evidence("cpu time of the engine's threads", 0.52, 0.97, "{ratio}", "of wall time"),
             Evidence("run queue", 9.4, 1.2, "{thread}", "per core"),
             Evidence("cgroup throttled", 0.0, 0.0, "s", "no quota was hit"),
+            Evidence("alternative", 0.17, 0.83, "1", "memory_pressure host node-1"),
         ),
         affected=Affected((0, 1), tuple(range(60_990, 61_204)), ("req-71", "req-74", "req-80")),
         steps=(StepRef(RUN, 60_990, "onset"), StepRef(RUN, 61_102, "worst")),

@@ -51,10 +51,10 @@ export async function drawChart(place, traces, { yTitle, onPick, onRange, range,
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink, size: 11 },
     xaxis: { ...axis, type: "date", ...(range ? { range: range.map((ms) => new Date(ms)) } : {}) },
     yaxis: { ...axis, title: { text: yTitle }, rangemode: "tozero", fixedrange: Boolean(onRange) },
-    shapes: marks.map(({ beginMs, endMs, text }) => ({
+    shapes: marks.map(({ beginMs, endMs, text }, at) => ({
       type: "rect", xref: "x", yref: "paper", x0: new Date(beginMs), x1: new Date(endMs), y0: 0, y1: 1, layer: "below",
       fillcolor: readColour("error"), opacity: 0.14, line: { width: 1, color: readColour("error"), dash: "dot" },
-      label: { text, textposition: "bottom left", font: { size: 10, color: ink } },
+      label: { text, textposition: at % 2 ? "top left" : "bottom left", font: { size: 10, color: ink } },
     })),
   };
   await library.react(place, traces, layout, { displayModeBar: false, responsive: true });

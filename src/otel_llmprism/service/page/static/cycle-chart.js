@@ -38,6 +38,24 @@ export function breakHoles(blocks) {
   return blocks.flatMap((block, at) => (at && block.atMs - blocks[at - 1].atMs > hole ? [{ atMs: blocks[at - 1].atMs + 1 }, block] : [block]));
 }
 
+// The band from expected to the limit, an outline for every stretch in which both are known.
+function makeBand(blocks) {
+  const [x, y] = [[], []];
+  let stretch = [];
+  const close = () => {
+    const back = [...stretch].reverse();
+    x.push(...[...stretch, ...back].map((block) => new Date(block.atMs)), null);
+    y.push(...stretch.map((block) => block.upper_s * 1e3), ...back.map((block) => block.expected_s * 1e3), null);
+    stretch = [];
+  };
+  for (const block of blocks) {
+    if (typeof block.upper_s === "number" && typeof block.expected_s === "number") stretch.push(block);
+    else if (stretch.length) close();
+  }
+  if (stretch.length) close();
+  return { name: "band", type: "scatter", mode: "none", x, y, fill: "toself", fillcolor: "rgba(128,140,155,0.2)", hoverinfo: "skip", showlegend: false };
+}
+
 function makeCycleTraces(blocks) {
   const drawn = breakHoles(blocks);
   const x = drawn.map((block) => new Date(block.atMs));
@@ -45,8 +63,9 @@ function makeCycleTraces(blocks) {
   const line = (name, key, colour, dash, more) => ({ name, type: "scatter", mode: "lines", x, y: toMs(key), line: { color: colour, dash, width: 1.5 }, ...more });
   const [ink, alarm] = [readColour("accent"), readColour("error")];
   const limits = drawn.some((block) => typeof block.expected_s === "number") ? [
+    makeBand(drawn),
     line("expected", "expected_s", readColour("soft"), "dash", { hovertemplate: "%{y:.2f} ms<extra>expected</extra>" }),
-    line("upper limit", "upper_s", readColour("soft"), "dot", { fill: "tonexty", fillcolor: "rgba(128,140,155,0.18)", hovertemplate: "%{y:.2f} ms<extra>upper limit</extra>" }),
+    line("upper limit", "upper_s", readColour("soft"), "dot", { hovertemplate: "%{y:.2f} ms<extra>upper limit</extra>" }),
   ] : [];
   return [
     ...limits,

@@ -12,6 +12,7 @@ const EVERY_MS = 2000;
 const AROUND_S = 60;
 const MAX_LINKS = 50;
 const MAX_RANGES = 8;
+const ALTERNATIVE = "alternative";
 const id = decodeURIComponent(location.pathname.split("/").pop());
 
 const makeFact = ([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
@@ -27,10 +28,21 @@ function showFacts(finding) {
   ].map(makeFact));
 }
 
+const makeSignal = (one) => [
+  one.signal, { number: formatQuantity(one.observed, one.unit) }, { number: formatQuantity(one.expected, one.unit) },
+  { number: one.observed === null ? "" : formatTimes(one.observed, one.expected) }, one.detail,
+];
+
+// Other causes that were weighed come as evidence too: their weight against that of the finding's own.
 function showEvidence({ evidence }) {
-  fill(byId("evidence"), evidence.length ? makeTable(["Signal", "Observed", "Expected", "Observed / expected", "Detail"], evidence.map((one) => [
-    one.signal, { number: formatQuantity(one.observed, one.unit) }, { number: formatQuantity(one.expected, one.unit) },
-    { number: one.observed === null ? "" : formatTimes(one.observed, one.expected) }, one.detail])) : make("p", { class: "hint" }, "No evidence was told."));
+  const signals = evidence.filter((one) => one.signal !== ALTERNATIVE);
+  const others = evidence.filter((one) => one.signal === ALTERNATIVE);
+  fill(byId("evidence"),
+    signals.length ? makeTable(["Signal", "Observed", "Expected", "Observed / expected", "Detail"], signals.map(makeSignal))
+      : make("p", { class: "hint" }, "No evidence was told."),
+    others.length ? make("h3", {}, "Also weighed, and less likely") : null,
+    others.length ? makeTable(["Weight", "That of this finding", "Cause"], others.map((one) => [
+      { number: formatQuantity(one.observed, one.unit) }, { number: formatQuantity(one.expected, one.unit) }, one.detail])) : null);
 }
 
 function showMeaning({ kind }) {

@@ -11,8 +11,7 @@ export const isOver = (finding) => finding.state === "closed";
 
 // The sign stands beside the word, so that a column is read at a glance and without colour.
 export function sayState(finding) {
-  const said = [isOver(finding) ? "○ closed" : "● running"];
-  if (finding.is_dismissed) said.push("no incident");
+  const said = [finding.is_dismissed ? "○ no incident" : isOver(finding) ? "○ closed" : "● running"];
   if (finding.is_acknowledged) said.push("acknowledged");
   if (finding.silenced_until_ns) said.push(`silenced until ${formatTime(toMs(finding.silenced_until_ns)).slice(0, 16)}`);
   return said.join(", ");

@@ -44,5 +44,5 @@ export function formatQuantity(value, unit) {
   if (unit === "s") return value < 0 ? `-${formatDuration(-value * 1e9)}` : formatDuration(value * 1e9);
   if (unit === "By") return formatBytes(value);
   if (unit === "{ratio}" || unit === "1") return `${formatNumber(Number((value * 100).toPrecision(3)))} %`;
-  return `${formatNumber(Number(value.toPrecision(4)))} ${unit.replace(/[{}]/g, "")}`.trim();
+  return `${formatNumber(Number(value.toPrecision(4)))} ${unit.replace(/[{}]/g, "").replace(/^1\//, "/")}`.trim();
 }
