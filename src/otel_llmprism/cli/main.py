@@ -22,6 +22,7 @@ COMMANDS = {
     "control": "ask or switch a running engine: status, sentinel, off, deep-dive",
     "attach": "bring instrumentation into a running Python process",
     "steps": "list the ledgers kept on this machine, export their steps, show one as a trace",
+    "baseline": "fit, inspect, check and compare models of expected step time",
     "demo": "run a small engine through the real path on this machine and show what was seen",
     "doctor": "what is available here, one line each, with the mend",
 }
