@@ -193,8 +193,8 @@ def format_report(findings: dict[int, Findings], options: argparse.Namespace) ->
 vLLM's OpenAI server on a CPU under `opentelemetry-instrument`, a tiny Llama with random weights,
 {CONCURRENCY} streams at a time, batches up to 256, OTLP to a sink on loopback; mode {options.mode}. Two
 servers of the same command live side by side, one with `OTEL_LLMPRISM_DISABLED=true`; {len(first.ratios)}
-alternating pairs of loads for each length of answers ({options.requests} requests up to 64 tokens, beyond that
-fewer) in the order ABBA, on {options.starts} pairs of fresh servers.
+alternating pairs of loads for each length of answers ({options.requests} requests up to 64 tokens, beyond
+that fewer) in the order ABBA, on {options.starts} pairs of fresh servers.
 A step of this model takes milliseconds, so the share of the hooks is larger than on any GPU; engine, server,
 client, exporter and sink share the cores, so their CPU counts too. What a request costs once, its records and
 spans, is spread over its tokens: the shorter the answers, the larger its share.

@@ -6,7 +6,7 @@
 
 namespace {
 
-constexpr long kVersion = 2;  // that of native/extension.py; raised with every change of what Python calls
+constexpr long kVersion = 3;  // that of native/extension.py; raised with every change of what Python calls
 
 using FastCall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t);
 

@@ -218,11 +218,16 @@ PyObject* put_end(PyObject*, PyObject* const* args, Py_ssize_t count) {
 
 PyObject* derive_handle(PyObject*, PyObject* request_id) {
     std::string_view id;
-    if (!read_text(request_id, &id)) {
-        if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_TypeError, "a request id is text");
-        return nullptr;
-    }
-    return PyLong_FromUnsignedLongLong(hash_id(id));
+    if (read_text(request_id, &id)) return PyLong_FromUnsignedLongLong(hash_id(id));
+    PyErr_Clear();  // lone surrogates
+    PyObject* raw = PyUnicode_AsEncodedString(request_id, "utf-8", "surrogatepass");
+    if (raw == nullptr) return nullptr;
+    char* bytes = nullptr;
+    Py_ssize_t size = 0;
+    const bool is_read = PyBytes_AsStringAndSize(raw, &bytes, &size) == 0;
+    const uint64_t handle = is_read ? hash_id({bytes, static_cast<size_t>(size)}) : 0;
+    Py_DECREF(raw);
+    return is_read ? PyLong_FromUnsignedLongLong(handle) : nullptr;
 }
 
 }  // namespace llmprism

@@ -1,12 +1,13 @@
 # The scheduler's hook: one call when a step is scheduled, one when its result is back. Numbers in,
 # ring records out. Never raises, never blocks.
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from otel_llmprism.instrumentation.guard import TIME_EVERY, HookState, Ring, guarded
 from otel_llmprism.instrumentation.keeping import StepKeeper, StepTicket
 from otel_llmprism.instrumentation.step_lane import LentSteps
 from otel_llmprism.instrumentation.token_sums import TokenSums
+from otel_llmprism.native.extension import load_extension
 from otel_llmprism.native.ring import RunningSet
 from otel_llmprism.native.ring_members import CHECK_EVERY
 from otel_llmprism.native.ring_records import (
@@ -46,7 +47,8 @@ class StepRecorder:
         self.keeper = keeper
         self._sums = TokenSums()
         keeper.mode = mode
-        self._running: RunningSet[str] = RunningSet(derive_request_handle)
+        self._handle_of = _choose_handle_of(ring)
+        self._running: RunningSet[str] = RunningSet(self._handle_of)
         self.lent = LentSteps(None, keeper, self.hook)  # nothing, until a scheduler has a lane
 
     def record_scheduled(
@@ -147,7 +149,7 @@ class StepRecorder:
     def forget_running(self) -> None:
         """Forget who runs: while this was asleep nobody told. Only while it is asleep."""
         self.lent.take_back(self._running)
-        self._running = RunningSet(derive_request_handle)
+        self._running = RunningSet(self._handle_of)
 
     @guarded(None)
     def record_left(self, request_ids: Collection[str]) -> None:
@@ -186,6 +188,11 @@ class StepRecorder:
     def record_pause(self, start_ns: int, end_ns: int, reason: int) -> None:
         """Book a time that no step's cycle may include."""
         self.ring.put(pack_pause(start_ns, end_ns, reason))
+
+
+def _choose_handle_of(ring: Ring) -> Callable[[str], int]:
+    extension = load_extension() if getattr(ring, "native", None) is not None else None
+    return extension.derive_handle if extension else derive_request_handle
 
 
 def _pack_whole_step(ticket: StepTicket, kind: StepKind, start_ns: int, end_ns: int) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 
 from otel_llmprism.native.library import list_native_folders
 
-VERSION = 2  # that of native/python/module.cpp
+VERSION = 3  # that of native/python/module.cpp
 _NAME, _SUFFIX = "llmprism_hooks", ".abi3.so"
 
 

@@ -150,7 +150,14 @@ def test_a_carrier_out_of_the_ordinary_is_left_to_python() -> None:
     assert module.put_arrival() is None
 
 
-@given(st.text(st.characters(codec="utf-8"), max_size=400))
+@given(st.one_of(wild, st.text(st.characters(codec="utf-8"), max_size=400)))
 def test_handles_are_the_same_on_both_paths(request_id: str) -> None:
     module: Any = load_extension()
     assert module.derive_handle(request_id) == derive_request_handle(request_id)
+
+
+def test_a_handle_of_no_text_is_refused() -> None:
+    module: Any = load_extension()
+    for wrong in (b"a", 1, None):
+        with pytest.raises(TypeError):
+            module.derive_handle(wrong)
