@@ -11,6 +11,7 @@ PROJECT = SOURCES.parent / "pyproject.toml"
 TEST_PLUGINS = {
     "vllm.general_plugins": {
         "engine_token_log": "otel_llmprism.testing.engine_token_log:install",
+        "engine_delays": "otel_llmprism.testing.faults.vllm_delays:install",
         "engine_hook_probe": "otel_llmprism.testing.engine_hook_probe:install",
     },
     "opentelemetry_pre_instrument": {

@@ -12,7 +12,7 @@ from otel_llmprism.testing.evaluation.finding_truth import (
     list_incidents,
     name_finding,
 )
-from otel_llmprism.testing.evaluation.recording import Recording, TimedBody
+from otel_llmprism.testing.evaluation.recording import AddedTime, Recording, TimedBody
 from otel_llmprism.testing.evaluation.replay import (
     ReplayState,
     Verdict,
@@ -21,7 +21,13 @@ from otel_llmprism.testing.evaluation.replay import (
     pass_time,
 )
 from otel_llmprism.testing.evaluation.sentinel_core import build_replay
-from otel_llmprism.testing.evaluation.step_truth import Counted, count_flags, flag_by_oracle, label_steps
+from otel_llmprism.testing.evaluation.step_truth import (
+    Counted,
+    count_flags,
+    flag_by_oracle,
+    label_steps,
+    resolve_added,
+)
 from otel_llmprism.testing.faults.fault_ledger import FaultEntry
 
 _NS = 1_000_000_000
@@ -68,7 +74,7 @@ def judge_recording(recording: Recording, seed: int) -> RecordingScore:
     state = build_replay(seed)
     learned = feed_bodies(state, cut_bodies(bodies, 0, warmup_ns))
     _count_quiet(score, learned, (warmup_ns - recording.origin_ns) / _NS)
-    added = recording.read_added_ns()
+    added = recording.read_added()
     for stretch in list_stretches(recording, facts["plan"]):
         _judge_stretch(score, state.copy(), bodies, stretch, added)
     return score
@@ -97,7 +103,7 @@ def _judge_stretch(
     state: ReplayState,
     bodies: Sequence[TimedBody],
     stretch: Stretch,
-    added: dict[int, int],
+    added: AddedTime,
 ) -> None:
     own = cut_bodies(bodies, stretch.begin_ns, stretch.end_ns)
     if not own:
@@ -119,9 +125,10 @@ def _judge_stretch(
         _count_steps(score, verdict, stretch.entry, added)
 
 
-def _count_steps(score: RecordingScore, verdict: Verdict, entry: FaultEntry, added: dict[int, int]) -> None:
+def _count_steps(score: RecordingScore, verdict: Verdict, entry: FaultEntry, added: AddedTime) -> None:
     steps = verdict.join_steps()
-    labels = label_steps(steps, added, [entry], is_known=True)
+    by_step = resolve_added(steps, added)
+    labels = label_steps(steps, by_step, [entry], is_known=True)
     flags = steps.is_flagged > 0
     struck = (steps.ready_ns >= entry.start) & (steps.ready_ns < entry.end)
     raised = flags[struck].nonzero()[0]
@@ -130,7 +137,7 @@ def _count_steps(score: RecordingScore, verdict: Verdict, entry: FaultEntry, add
             entry.kind,
             entry.intensity,
             count_flags(labels, flags),
-            count_flags(labels, flag_by_oracle(steps, added)),
+            count_flags(labels, flag_by_oracle(steps, by_step)),
             float(raised[0]) if len(raised) else math.inf,
         )
     )

@@ -54,7 +54,9 @@ def _run(plan: RunPlan, folder: Path, endpoint: str, before: Mapping[str, Fault]
     clock = Clock(time.monotonic_ns())
     with Programs(folder) as programs:
         engine = programs.start(
-            "engine", build_command(plan, folder, clock, before), build_environment(folder, endpoint)
+            "engine",
+            build_command(plan, folder, clock, before),
+            build_environment(folder, endpoint, plan.engine_id),
         )
         pids = wait_until(lambda: _read_pids(engine), "the engine does not say its pids")
         faults = _strike(plan, clock, engine, before, EngineHandle(pids))
@@ -84,7 +86,7 @@ def build_command(plan: RunPlan, folder: Path, clock: Clock, before: Mapping[str
     return command
 
 
-def build_environment(folder: Path, endpoint: str) -> dict[str, str]:
+def build_environment(folder: Path, endpoint: str, engine_id: str = "") -> dict[str, str]:
     """Return where the engine's telemetry goes: to its folder, and to `endpoint` where there is one."""
     environment = {
         "PYTHONPATH": str(Path(__file__).parents[3]),
@@ -93,6 +95,8 @@ def build_environment(folder: Path, endpoint: str) -> dict[str, str]:
         "OTEL_LLMPRISM_LEDGER_DIR": str(folder / "ledger"),
         "OTEL_SERVICE_NAME": "mini-engine",
     }
+    if engine_id:
+        environment["OTEL_LLMPRISM_ENGINE_ID"] = engine_id
     if endpoint:
         return environment | {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
     signals = ("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER")

@@ -29,6 +29,14 @@ class TimedBody:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedTime:
+    """What the injector added in ns: by step id, or by time where it could not know the step."""
+
+    by_step: dict[int, int]
+    timed: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     folder: Path
 
@@ -57,8 +65,8 @@ class Recording:
                 found.append(TimedBody(anchor.anchor_monotonic_ns, anchor.anchor_realtime_ns, body))
         return sorted(found, key=lambda timed: timed.monotonic_ns)
 
-    def read_added_ns(self) -> dict[int, int]:
-        """Return the time that the injector added to each step; ranks delay it together, not in turn."""
+    def read_added(self) -> "AddedTime":
+        """Return the time that the injector added to steps; ranks delay one together, not in turn."""
         added: dict[tuple[int, str], int] = defaultdict(int)
         for path in sorted(self.folder.glob("injected.jsonl.*")):
             for line in path.read_text(encoding="utf-8").splitlines():
@@ -69,7 +77,18 @@ class Recording:
         sums: dict[int, int] = defaultdict(int)
         for (step, _), spent_ns in added.items():
             sums[step] += spent_ns
-        return dict(sums)
+        return AddedTime(dict(sums), _read_timed(self.folder))
+
+
+def _read_timed(folder: Path) -> list[tuple[int, int]]:
+    lines = [
+        json.loads(line)
+        for path in sorted(folder.glob("schedule.jsonl.added.*"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    return sorted(
+        (int(line["at_ns"]), int(line["added_ns"])) for line in lines if line["place"] != "front_end"
+    )
 
 
 def find_cache() -> Path:

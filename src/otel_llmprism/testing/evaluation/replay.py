@@ -4,6 +4,7 @@
 import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import dropwhile
 
 import numpy as np
 
@@ -12,11 +13,15 @@ from otel_llmprism.model.steps import F64, U8, U64
 from otel_llmprism.model.work import ScoredTable
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.receivers.ledger import LedgerReader
+from otel_llmprism.semconv.ledger import EVENT_LEDGER
 from otel_llmprism.service.sentinel.core import SentinelCore
 from otel_llmprism.service.sentinel.news import News
 from otel_llmprism.testing.evaluation.recording import TimedBody
 
 SHIPPED_EVERY_NS = 500_000_000
+_SHORT_PAUSE_NS = 2 * SHIPPED_EVERY_NS
+# What is longer was cut out of the recording, or lies between two runs: nobody waited for it.
+_LONG_PAUSE_NS = 60_000_000_000
 _CLOSING_NS = 4_000_000_000  # what is late is waited for
 
 
@@ -74,9 +79,8 @@ def feed_bodies(state: ReplayState, bodies: Iterable[TimedBody]) -> Verdict:
     """Let bodies arrive as they were shipped: twice a second, time passing between them."""
     verdict = Verdict()
     for timed in bodies:
-        while state.now_ns and timed.realtime_ns - state.now_ns > 2 * SHIPPED_EVERY_NS:
-            # A pause in the data: time passes, but not for longer than anything would wait for it.
-            state.now_ns = max(state.now_ns + SHIPPED_EVERY_NS, timed.realtime_ns - 120_000_000_000)
+        while _SHORT_PAUSE_NS < timed.realtime_ns - state.now_ns < _LONG_PAUSE_NS:
+            state.now_ns += SHIPPED_EVERY_NS
             _note(verdict, state.core.advance(state.now_ns))
         for batch in state.reader.read_bodies([timed.body]):
             _note(verdict, state.core.take(batch, max(timed.realtime_ns, state.now_ns)))
@@ -97,8 +101,12 @@ def pass_time(state: ReplayState, for_ns: int = _CLOSING_NS) -> Verdict:
 
 
 def cut_bodies(bodies: Iterable[TimedBody], begin_ns: int, end_ns: int) -> list[TimedBody]:
-    """Return what was written within a stretch of CLOCK_MONOTONIC."""
-    return [timed for timed in bodies if begin_ns <= timed.monotonic_ns < end_ns]
+    """Return what was written within a stretch of CLOCK_MONOTONIC, from its first ledger chunk on.
+
+    Were the host told of first, the engine would seem to hang since the stretch before.
+    """
+    own = [timed for timed in bodies if begin_ns <= timed.monotonic_ns < end_ns]
+    return list(dropwhile(lambda timed: timed.body.event_name != EVENT_LEDGER, own))
 
 
 def _note(verdict: Verdict, news: News) -> None:

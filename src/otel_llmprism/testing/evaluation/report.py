@@ -7,6 +7,7 @@ from otel_llmprism.testing.evaluation.fault_kinds import KINDS
 from otel_llmprism.testing.evaluation.finding_truth import Outcome
 from otel_llmprism.testing.evaluation.intervals import bound_rate, bound_share, score_f1
 from otel_llmprism.testing.evaluation.judge_recording import FlagScore, RecordingScore
+from otel_llmprism.testing.evaluation.live import LiveOutcome
 from otel_llmprism.testing.evaluation.step_truth import Counted
 
 _DAY_S = 86_400.0
@@ -101,6 +102,23 @@ def _tell_false(scores: Sequence[RecordingScore]) -> str:
     )
     counts = {name: false.count(name) for name in sorted(set(false))}
     return text + "".join(f"\n- {count}x {name}" for name, count in counts.items())
+
+
+def tell_live(outcomes: Sequence[LiveOutcome]) -> str:
+    """Return a table of what was seen through the real path."""
+    rows = []
+    for kind, intensity in sorted({(one.kind, one.intensity) for one in outcomes}):
+        own = [one for one in outcomes if (one.kind, one.intensity) == (kind, intensity)]
+        found = [one for one in own if math.isfinite(one.opened_s)]
+        delays = ["-", "-"]
+        if found:
+            delays = [
+                f"{median(getattr(one, name) for one in found):.1f} s" for name in ("opened_s", "seen_s")
+            ]
+        right = tell_share(sum(one.is_right for one in own), len(own))
+        rows.append([kind, f"{intensity:g}x", tell_share(len(found), len(own)), *delays, right])
+    head = ("fault", "intensity", "found", "onset to open", "onset to the query API", "first one right")
+    return build_table(head, rows)
 
 
 def tell_share(hits: int, of: int) -> str:

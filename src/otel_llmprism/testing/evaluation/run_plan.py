@@ -2,7 +2,7 @@
 # alone, so that equal arguments give equal plans. Runs nothing.
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from otel_llmprism.testing.evaluation.fault_kinds import KINDS, FaultKind
 from otel_llmprism.testing.evaluation.seeds import Purpose, Split, derive_seed
@@ -44,7 +44,8 @@ class RunPlan:
     seconds: float
     episodes: tuple[Episode, ...] = ()
     loads: tuple[Entry, ...] = ()  # shifts of the load that are no fault
-    name: str = field(default="")
+    name: str = ""
+    engine_id: str = ""  # empty: each run is another engine
 
     def list_entries(self) -> tuple[Entry, ...]:
         """Return what the engine's own schedule holds."""

@@ -7,6 +7,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from otel_llmprism.testing.evaluation.recording import AddedTime
 from otel_llmprism.testing.evaluation.replay import StepScores
 from otel_llmprism.testing.faults.fault_ledger import FaultEntry
 
@@ -68,6 +69,19 @@ def label_steps(
         labels[overlaps & (labels == Label.NORMAL)] = Label.UNSCORED
         labels[np.flatnonzero(overlaps)[:UNSCORED_FIRST]] = Label.UNSCORED
     return labels
+
+
+def resolve_added(steps: StepScores, time: AddedTime) -> dict[int, int]:
+    """Return the time added to each step; what is known by time belongs to the next result."""
+    added = dict(time.by_step)
+    places = np.searchsorted(steps.ready_ns, np.array([at_ns for at_ns, _ in time.timed], dtype=np.uint64))
+    for place, (at_ns, spent_ns) in zip(places.tolist(), time.timed, strict=True):
+        if place == 0 and at_ns < int(steps.ready_ns[0]) - int(steps.cycle_ns[0]):
+            continue  # before the first of these steps began
+        if place < len(steps.step):
+            step = int(steps.step[place])
+            added[step] = added.get(step, 0) + spent_ns
+    return added
 
 
 def count_flags(labels: Labels, flags: Flags) -> Counted:

@@ -14,6 +14,7 @@ from otel_llmprism.testing.faults.fault import UnavailableError
 from otel_llmprism.testing.programs import ProgramError
 
 SHORT_KINDS = ("none", "operator", "scheduler", "slow_rank", "cpu_quota_rank")
+SHORT_VLLM_KINDS = ("none", "operator", "cpu_quota")
 SHORT = PlanSizes(warmup_s=75.0, fault_s=8.0, rest_s=8.0, repeats=1)
 FULL = PlanSizes(warmup_s=120.0, fault_s=10.0, rest_s=10.0, repeats=30)
 _RUNS = 30  # of clear intensity, of each kind, in the full one
@@ -29,9 +30,9 @@ class SuiteResult:
     machines: list[dict[str, object]] = field(default_factory=list)
 
 
-def plan_short(split: Split) -> list[RunPlan]:
+def plan_short(split: Split, kinds: Sequence[str] = SHORT_KINDS) -> list[RunPlan]:
     """One engine that suffers a few kinds, each once."""
-    return [build_mixed_plan([KINDS[name] for name in SHORT_KINDS], split, 0, SHORT)]
+    return [build_mixed_plan([KINDS[name] for name in kinds], split, 0, SHORT)]
 
 
 def plan_full(split: Split, kinds: Sequence[str], runs: int = _RUNS) -> Iterator[RunPlan]:
