@@ -27,6 +27,9 @@ def start_exporter(folder: Path, environment: Mapping[str, str]) -> int:
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
         ],
+        # From its first moment, not only once it runs: whoever ends the group of a short-lived engine would
+        # end its exporter among its imports.
+        setsid=True,
         setsigmask=(),  # woken, it is started by the control thread, which blocks what must end an exporter
     )
 

@@ -10,8 +10,9 @@ import pytest
 from otel_llmprism.instrumentation import exporter_start
 
 _REPORT = """\
-import signal, sys
+import os, signal, sys
 from pathlib import Path
+Path(sys.argv[1], "session").write_text(str(os.getsid(0)))
 blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 Path(sys.argv[1], "blocked").write_text(",".join(str(int(number)) for number in blocked))
 """
@@ -35,3 +36,5 @@ def test_an_exporter_that_the_control_thread_started_takes_signals(
     thread.join()
     assert os.waitpid(pids[0], 0)[1] == 0
     assert (tmp_path / "blocked").read_text(encoding="utf-8") == ""
+    session = int((tmp_path / "session").read_text(encoding="utf-8"))
+    assert session == pids[0], "what ends the engine's group does not end it"
