@@ -27,16 +27,18 @@ class LentSteps:
 
     def lend(self, running: RunningSet[str]) -> None:
         """Lend as many steps as are decided already and need no look at the batch."""
-        if self._lane is None:
+        if self._lane is None or not self._may_lend():
             return
         members, most = running.look_ahead()
         ahead = self._keeper.look_ahead(most)
         if ahead is None or not ahead.kept:
             return
         self._lane.lend(ahead.step, ahead.kept, ahead.probability, ahead.end_ns, members)
-        # Whoever changes one of these revokes what is lent afterwards: one of the two sees the other.
-        if self._hook.is_off or self._hook.is_suspect or self._keeper.is_deep:
+        if not self._may_lend():  # whoever changes that revokes afterwards: one of the two sees the other
             self.take_back(running)
+
+    def _may_lend(self) -> bool:
+        return not (self._hook.is_off or self._hook.is_suspect or self._keeper.is_deep)
 
     def take_back(self, running: RunningSet[str]) -> None:
         """Go on where the extension has come to; none is lent any more."""
