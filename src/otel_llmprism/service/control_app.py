@@ -42,13 +42,15 @@ class ControlApp:
 
     def build_routes(self) -> list[Route]:
         return [
-            Route(PATH, self._admit(self._answer_poll), methods=["GET"]),
-            Route(PATH, self._admit(self._answer_filing), methods=["POST"]),
-            Route(PATH + "/{request_id}", self._admit(self._answer_state), methods=["GET"]),
-            Route(PATH + "/{request_id}", self._admit(self._answer_outcome), methods=["POST"]),
+            Route(PATH, self.admit(self._answer_poll), methods=["GET"]),
+            Route(PATH, self.admit(self._answer_filing), methods=["POST"]),
+            Route(PATH + "/{request_id}", self.admit(self._answer_state), methods=["GET"]),
+            Route(PATH + "/{request_id}", self.admit(self._answer_outcome), methods=["POST"]),
         ]
 
-    def _admit(self, answer: Answer) -> Answer:
+    def admit(self, answer: Answer) -> Answer:
+        """Return `answer` behind the check of who asks."""
+
         async def admitted(request: Request) -> Response:
             if (refusal := self._refuse(request)) is not None:
                 return refusal

@@ -20,7 +20,7 @@ from otel_llmprism.service.orders import await_order
 from otel_llmprism.service.reload import apply_config
 from otel_llmprism.service.settings import ProcessorConfig
 from otel_llmprism.service.wiring import build_parts
-from otel_llmprism.service.wiring_control import build_control_routes
+from otel_llmprism.service.wiring_control import build_service_routes
 from otel_llmprism.service.wiring_feed import measure_log
 
 _LOG = logging.getLogger(__name__)
@@ -49,8 +49,11 @@ class Processor:
             config.service.health,
             self.counters,
             self._find_unready,
-            build_control_routes(
-                self.control, load_token(config.service.control.token_file), config.service.health.endpoint
+            build_service_routes(
+                self.control,
+                load_token(config.service.control.token_file),
+                config.service.health.endpoint,
+                self._parts.sentinel.view,
             ),
         )
 

@@ -79,7 +79,7 @@ def build_hold(settings: HoldSettings, counters: Counters, claimed: Sequence[str
 
 def build_verdicts(sentinel: SentinelSwitch, counters: Counters) -> BatchStage:
     """Return the stage that appends what the sentinel knows to our spans."""
-    return EnrichStage(sentinel.find_step, sentinel.find_request, counters)
+    return EnrichStage(lambda: sentinel.verdicts, counters)
 
 
 def build_stamp(config: StampConfig | None) -> BatchStage:

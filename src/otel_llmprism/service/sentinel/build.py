@@ -106,8 +106,10 @@ class SentinelService:
     def _prepare(self, batch: LedgerBatch | HostBatch) -> None:
         """Let the core know who an engine is before its first batch."""
         engine_id, run = batch.source.engine_id, batch.source.run
-        if not self._core.has_facts(engine_id):
-            self._core.note_facts(engine_id, read_facts(self._resources.find(engine_id, run), engine_id))
+        if engine_id not in self._core.watches.facts:
+            self._core.watches.note_facts(
+                engine_id, read_facts(self._resources.find(engine_id, run), engine_id)
+            )
 
     def _follow_orders(self, now_ns: int) -> None:
         del now_ns

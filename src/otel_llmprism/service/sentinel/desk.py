@@ -12,8 +12,9 @@ from otel_llmprism.service.query.sentinel_view import EngineState, EngineView, M
 from otel_llmprism.service.sentinel.board import SentinelBoard
 from otel_llmprism.service.sentinel.core import SentinelCore
 from otel_llmprism.service.sentinel.emission import Emission
-from otel_llmprism.service.sentinel.engine import EngineWatch
+from otel_llmprism.service.sentinel.engine import EngineWatch, to_real_ns
 from otel_llmprism.service.sentinel.engine_model import FIRST_STEPS
+from otel_llmprism.service.sentinel.facts import EngineFacts
 from otel_llmprism.service.sentinel.model_book import StoredModel
 from otel_llmprism.service.sentinel.news import News, RequestVerdict, ScoredBatch
 from otel_llmprism.service.sentinel.outbox import Outbox
@@ -51,20 +52,22 @@ class Desk:
             self._note_kept(batch)
         for source, verdict in news.verdicts:
             self._note_request(source, verdict)
-        for signal, payload in self._emission.build(news, now_ns):
+        told = [finding for finding in news.findings if not self._board.findings.is_silenced(finding, now_ns)]
+        for signal, payload in self._emission.build(news, now_ns, told):
             self._outbox.put(signal, payload)
-        for finding in news.findings:
+        for finding in told:
             self._ask_deep_dive(finding, monotonic_ns)
         for fitted in news.fitted:
             stored = StoredModel(
                 fitted.engine_id, fitted.peers, fitted.trained_steps, fitted.raw, fitted.reference_raw
             )
             self._files.save_model(stored)
-        self._board.take(news, None)
+        self._board.engines.note(news)
+        self._board.findings.note(news.findings)
 
     def show_engines(self) -> None:
         """Let the page see how the engines stand."""
-        self._board.take(News(), [self._describe(watch) for watch in self._core.list_watches()])
+        self._board.engines.show([self._describe(watch) for watch in self._core.watches.list_watches()])
 
     def send_metrics(self, now_ns: int) -> None:
         for signal, payload in self._emission.build_metrics(now_ns):
@@ -105,7 +108,10 @@ class Desk:
 
     def _describe(self, watch: EngineWatch) -> EngineView:
         engine_id = watch.source.engine_id
-        facts, open_count = self._core.find_facts(engine_id), len(self._core.open.list_open(engine_id))
+        facts, open_count = (
+            self._core.watches.facts.get(engine_id, EngineFacts()),
+            len(self._core.open.list_open(engine_id)),
+        )
         model = watch.model
         state = EngineState.ALARM if open_count else EngineState.WATCHING
         if model.current is None:
@@ -124,5 +130,5 @@ class Desk:
             view,
             watch.steps_seen,
             open_count,
-            watch.to_real_ns(watch.data_ns),
+            to_real_ns(watch.anchor, watch.data_ns),
         )

@@ -1,7 +1,7 @@
 # News of the core -> OTLP requests under the engines' own resources: finding spans and log events, slow steps
 # as spans, metrics. Knows no transport.
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -43,8 +43,8 @@ class Emission:
         self._metrics = metrics
         self._version = version
 
-    def build(self, news: News, now_ns: int) -> Iterator[Parcel]:
-        """Yield the requests that one News makes."""
+    def build(self, news: News, now_ns: int, told_findings: Sequence[Finding]) -> Iterator[Parcel]:
+        """Yield the requests that one News makes; findings that are not told are only counted."""
         spans: dict[EngineKey, list[Span]] = defaultdict(list)
         events: dict[EngineKey, list[Event]] = defaultdict(list)
         for batch in news.batches:
@@ -53,6 +53,8 @@ class Emission:
             for kept in self._steps.keep_slow(batch, self._find_requests(key), now_ns):
                 spans[key] += kept.spans
         for finding in news.findings:
+            self._metrics.note_finding(finding, now_ns)
+        for finding in told_findings:
             self._add_finding(finding, spans, events, now_ns)
         for fitted in news.fitted:
             self._add_model(fitted, events, now_ns)
@@ -75,7 +77,6 @@ class Emission:
         now_ns: int,
     ) -> None:
         key = (finding.engine_id, finding.run)
-        self._metrics.note_finding(finding, now_ns)
         events[key].append(to_event(finding))
         for span in build_finding_spans(finding):
             # What was found is worth more than any step: it draws on the budget and does not ask.
@@ -94,13 +95,13 @@ class Emission:
         told += _list_drifts(fitted, now_ns)
 
     def _find_requests(self, key: EngineKey) -> RequestWatch | None:
-        for watch in self._core.list_watches():
+        for watch in self._core.watches.list_watches():
             if (watch.source.engine_id, watch.source.run) == key:
                 return watch.requests
         return None
 
     def _find_source(self, engine_id: str) -> LedgerSource | None:
-        sources = (watch.source for watch in self._core.list_watches())
+        sources = (watch.source for watch in self._core.watches.list_watches())
         return next((source for source in sources if source.engine_id == engine_id), None)
 
 

@@ -11,6 +11,7 @@ from otel_llmprism.model.work import ScoredTable
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.receivers.ledger import LedgerBatch, LedgerSource
 from otel_llmprism.semconv.metric import LOST
+from otel_llmprism.service.sentinel.data_clock import DataClock
 from otel_llmprism.service.sentinel.engine_model import EngineModel
 from otel_llmprism.service.sentinel.lessons import Lessons
 from otel_llmprism.service.sentinel.news import RequestVerdict, ScoredBatch
@@ -37,13 +38,16 @@ class EngineWatch:
         self.anchor = Anchor(0, 0)
         self.steps_seen = 0
         self.data_ns = 0  # the latest result, on the node's clock
+        self.clock = DataClock()
         self._last_step = -1
+        self._node_ns = 0
         self._is_blocked = False
         self._counters = counters
 
-    def take(self, batch: LedgerBatch) -> tuple[ScoredBatch, list[ChartReading]]:
+    def take(self, batch: LedgerBatch, arrived_ns: int) -> tuple[ScoredBatch, list[ChartReading]]:
         """Score the steps of a batch and chart them; what comes twice or too late is counted."""
         self.anchor = ScoredBatch.read_anchor(batch)
+        self.clock.note(arrived_ns, self.anchor.realtime_ns)
         steps = batch.tables.steps
         rows = self._select_new(steps)
         work = build_work(steps, rows)
@@ -68,10 +72,10 @@ class EngineWatch:
         return ScoredBatch(batch, self.anchor, rows, scored), readings
 
     def end_requests(
-        self, now_ns: int, name_finding: Callable[[EndedOne], str]
+        self, name_finding: Callable[[EndedOne], str]
     ) -> tuple[list[RequestVerdict], list[ChartReading]]:
         """Give what is to be said of the requests that ended, and chart what of them is unexplained."""
-        ended = self.requests.release(now_ns)
+        ended = self.requests.release(self._node_ns)
         verdicts = [
             RequestVerdict(
                 one.life.trace_id,
@@ -87,8 +91,9 @@ class EngineWatch:
         return verdicts, self._chart(self.series.chart_unexplained(ended, learns=self._learns))
 
     def advance(self, now_ns: int) -> list[ChartReading]:
-        """Close what is due by `now_ns`, real time, and let the model learn what is old enough."""
-        node_ns = self.to_node_ns(now_ns) - _LATENESS_NS
+        """Close what is due by `now_ns` of our clock, and let the model learn what is old enough."""
+        self._node_ns = to_node_ns(self.anchor, self.clock.read(now_ns))
+        node_ns = self._node_ns - _LATENESS_NS
         for lesson in self.lessons.take_ripe(self.data_ns):
             self.model.learn(lesson.work, lesson.cycle_ns, lesson.time_ns)
         return list(self.charts.advance(node_ns)) if node_ns > self.data_ns > 0 else []
@@ -108,7 +113,7 @@ class EngineWatch:
     def block(self, onset_ns: int) -> None:
         """A finding that began `onset_ns` (real time) is open on this engine."""
         self._is_blocked = True
-        self.lessons.block(self.to_node_ns(onset_ns))
+        self.lessons.block(to_node_ns(self.anchor, onset_ns))
 
     def free(self) -> None:
         if self._is_blocked:
@@ -118,12 +123,6 @@ class EngineWatch:
     @property
     def is_blocked(self) -> bool:
         return self._is_blocked
-
-    def to_node_ns(self, realtime_ns: int) -> int:
-        return max(0, realtime_ns - self.anchor.realtime_ns + self.anchor.monotonic_ns)
-
-    def to_real_ns(self, node_ns: int) -> int:
-        return node_ns - self.anchor.monotonic_ns + self.anchor.realtime_ns
 
     @property
     def _learns(self) -> bool:
@@ -145,6 +144,14 @@ class EngineWatch:
         return self.charts.consume_series(
             points.series, points.time_ns[order], points.log_ratio[order], points.weight[order]
         )
+
+
+def to_node_ns(anchor: Anchor, realtime_ns: int) -> int:
+    return max(0, realtime_ns - anchor.realtime_ns + anchor.monotonic_ns)
+
+
+def to_real_ns(anchor: Anchor, node_ns: int) -> int:
+    return node_ns - anchor.monotonic_ns + anchor.realtime_ns
 
 
 def make_empty_scores() -> ScoredTable:

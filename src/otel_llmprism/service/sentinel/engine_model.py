@@ -53,7 +53,7 @@ class EngineModel:
         self.reference: InUse | None = None
         self.learned = 0  # steps that went into the sample
         self.note = ""  # one sentence for a person
-        self._sample = sample
+        self.sample = sample
         self._seed = seed
         self._since_ns = 0  # of the first step that was learned
         self._until_ns = 0
@@ -76,7 +76,7 @@ class EngineModel:
     def learn(self, work: WorkTable, cycle_ns: U64, time_ns: U64) -> None:
         if not len(time_ns):
             return
-        self._sample.add(work, cycle_ns, time_ns)
+        self.sample.add(work, cycle_ns, time_ns)
         self._since_ns = self._since_ns or int(time_ns[0])
         self._until_ns = max(self._until_ns, int(time_ns[-1]))
         self.learned += len(time_ns)
@@ -110,7 +110,7 @@ class EngineModel:
             return None
         self._is_training = True
         self._fits += 1
-        return TrainJob(self.key, *self._sample.read(), self._seed + self._fits)
+        return TrainJob(self.key, *self.sample.read(), self._seed + self._fits)
 
     def defer(self) -> None:
         """The trainer was busy with the job just found: find it again."""
@@ -132,6 +132,3 @@ class EngineModel:
         if self.reference is None and self._fits >= 2:
             self.reference = fitted
         return before
-
-    def read_sample(self) -> WorkTable:
-        return self._sample.read()[0]

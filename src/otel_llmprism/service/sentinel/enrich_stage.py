@@ -24,7 +24,7 @@ from otel_llmprism.semconv import step as step_names
 from otel_llmprism.semconv.finding import FINDING_ID
 from otel_llmprism.semconv.sentinel import SENTINEL_STAMPED
 from otel_llmprism.service.sentinel.own_mark import has_mark
-from otel_llmprism.service.sentinel.verdict_book import RequestAddition, StepVerdict
+from otel_llmprism.service.sentinel.verdict_book import RequestAddition, StepVerdict, VerdictBook
 
 CLAIMED = (step_names.SPAN_STEP, request_names.SPAN_REQUEST, request_names.SPAN_DECODE)
 _NAMES = tuple(name.encode() for name in CLAIMED)
@@ -36,12 +36,10 @@ class EnrichStage:
 
     def __init__(
         self,
-        find_step: Callable[[bytes], StepVerdict | None],
-        find_request: Callable[[bytes, bytes], RequestAddition | None],
+        read_verdicts: Callable[[], VerdictBook],
         counters: Counters,
     ) -> None:
-        self._find_step = find_step
-        self._find_request = find_request
+        self._read_verdicts = read_verdicts
         self._counters = counters
 
     def consume(self, batch: Batch, /) -> Iterable[Batch]:
@@ -68,20 +66,22 @@ class EnrichStage:
 
     def _edit_steps(self, table: SpanTable) -> Iterator[Edit]:
         for row in _list_rows(table, step_names.SPAN_STEP):
-            verdict = self._find_step(table.trace_id[row].tobytes())
+            verdict = self._read_verdicts().find_step(table.trace_id[row].tobytes())
             if verdict is not None:
                 yield row, _encode_step(verdict)
 
     def _edit_requests(self, table: SpanTable) -> Iterator[Edit]:
         for row in _list_rows(table, request_names.SPAN_REQUEST):
-            told = self._find_request(table.trace_id[row].tobytes(), table.span_id[row].tobytes())
+            told = self._read_verdicts().find_request(
+                table.trace_id[row].tobytes(), table.span_id[row].tobytes()
+            )
             if told is not None:
                 yield row, _encode_request(told)
 
     def _edit_decodes(self, table: SpanTable) -> Iterator[Edit]:
         for row in _list_rows(table, request_names.SPAN_DECODE):
             parent = table.parent_span_id[row].tobytes()
-            told = self._find_request(table.trace_id[row].tobytes(), parent)
+            told = self._read_verdicts().find_request(table.trace_id[row].tobytes(), parent)
             if told is not None and told.slow_traces:
                 links = [
                     encode_link(trace_id, span_id, {step_names.STEP_ID: step})

@@ -160,7 +160,7 @@ class ModelBook:
             others.append(("reference", own.reference.model))
         peers = self._peers.get(own.key, "")
         others += [("peer", peer.model) for peer in self._list_peers(own.key, peers)[:1]]
-        sample = own.read_sample()
+        sample = own.sample.read()[0]
         change = {} if before is None else self._parts.compare(fitted.model, before.model, sample)
         drifts = [
             Drift(own.key, fitted.model.version, against, kind, ratio)

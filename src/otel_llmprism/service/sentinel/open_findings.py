@@ -1,6 +1,6 @@
 # Which findings are open now, by engine: for what is learned, and for what is said on requests.
 from otel_llmprism.model.findings import Finding, FindingState
-from otel_llmprism.service.sentinel.engine import EngineWatch
+from otel_llmprism.service.sentinel.engine import EngineWatch, to_node_ns
 from otel_llmprism.service.sentinel.request_watch import EndedOne
 
 _MAX_OPEN = 1000
@@ -31,7 +31,7 @@ class OpenFindings:
         hit = [
             finding
             for finding in self.list_open(watch.source.engine_id)
-            if watch.to_node_ns(finding.onset_ns) <= one.life.ended_ns
+            if to_node_ns(watch.anchor, finding.onset_ns) <= one.life.ended_ns
         ]
         return max(hit, key=lambda finding: finding.excess_s).id if hit else ""
 

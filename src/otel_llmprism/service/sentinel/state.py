@@ -45,7 +45,7 @@ def load_state(core: SentinelCore, board: SentinelBoard, state: Mapping[str, Any
             views.append(_read_view(raw))
         except (ValueError, TypeError, KeyError):
             _LOG.warning("a stored finding cannot be read and is left out")
-    board.restore(views)
+    board.findings.restore(views)
     core.restore(state.get("core"), [view.finding for view in views])
 
 

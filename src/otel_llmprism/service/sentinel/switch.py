@@ -15,7 +15,7 @@ from otel_llmprism.service.query.sentinel_view import (
 )
 from otel_llmprism.service.sentinel.build import SentinelService
 from otel_llmprism.service.sentinel.config import SentinelConfig
-from otel_llmprism.service.sentinel.verdict_book import RequestAddition, StepVerdict
+from otel_llmprism.service.sentinel.verdict_book import VerdictBook
 
 _GRACE_NS = 3_000_000_000
 Build = Callable[[SentinelConfig], SentinelService]
@@ -28,6 +28,7 @@ class SentinelSwitch:
         self._build = build
         self._is_running = False
         self._current = build(config) if config.enabled else None
+        self._no_verdicts = VerdictBook()
         self.view = SwitchedView(self)
 
     def start(self) -> None:
@@ -59,13 +60,9 @@ class SentinelSwitch:
         if (current := self._current) is not None:
             current.note_request(payload, found)
 
-    def find_step(self, trace_id: bytes) -> StepVerdict | None:
-        current = self._current
-        return None if current is None else current.verdicts.find_step(trace_id)
-
-    def find_request(self, trace_id: bytes, span_id: bytes) -> RequestAddition | None:
-        current = self._current
-        return None if current is None else current.verdicts.find_request(trace_id, span_id)
+    @property
+    def verdicts(self) -> VerdictBook:
+        return self._no_verdicts if (current := self._current) is None else current.verdicts
 
     @property
     def board(self) -> SentinelView:
