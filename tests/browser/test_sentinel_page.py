@@ -148,9 +148,11 @@ def test_a_person_answers_by_keyboard_alone(sentinel_page: Page, sentinel: FakeS
     sentinel_page.get_by_role("button", name="Acknowledge").focus()
     sentinel_page.keyboard.press("Enter")
     expect(sentinel_page.locator("#facts")).to_contain_text("acknowledged")
-    sentinel_page.get_by_role("button", name="Silence").focus()
+    sentinel_page.get_by_role("button", name="Silence", exact=True).focus()
     sentinel_page.keyboard.press("Enter")
     expect(sentinel_page.locator("#facts")).to_contain_text("silenced until")
+    sentinel_page.get_by_role("button", name="End the silence").click()
+    expect(sentinel_page.locator("#facts")).not_to_contain_text("silenced until")
     sentinel_page.on("dialog", lambda dialog: dialog.accept())
     sentinel_page.get_by_role("button", name="Not an incident").focus()
     sentinel_page.keyboard.press("Enter")
@@ -171,6 +173,13 @@ def test_a_step_slower_than_expected_says_so_in_the_waterfall_and_a_finding_span
     sentinel_page.go_back()
     sentinel_page.get_by_role("link", name="The finding").click()
     expect(sentinel_page.locator("#heading")).to_have_text("CPU contention on host node-1")
+
+
+def test_steps_slower_than_expected_can_be_searched_for(sentinel_page: Page) -> None:
+    sentinel_page.goto("/?show=slow")
+    rows = sentinel_page.locator("#results tr")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("llmprism.step")
 
 
 def test_markup_in_a_finding_is_shown_as_text(sentinel_page: Page, sentinel: FakeSentinel) -> None:

@@ -59,7 +59,7 @@ def test_an_engine_whose_id_has_slashes_is_found(client: Any) -> None:
 def test_a_long_range_is_answered_with_fewer_wider_blocks(client: Any) -> None:
     body = client.get(f"{BASE}/engines/{ALARMED}/series", "seconds=86400").json
     assert body["is_merged"] is True
-    assert 1000 < len(body["blocks"]) <= 4000
+    assert 1000 < len(body["blocks"]) <= 2000
 
 
 def test_blocks_before_there_is_a_model_expect_nothing(client: Any) -> None:

@@ -25,8 +25,10 @@ class Apis:
 def build_app(apis: Apis, page_routes: Sequence[BaseRoute] = ()) -> Starlette:
     """Return the application; without a page, `/` says where the API is."""
     places = threading.Semaphore(MAX_AT_A_TIME)
-    asked = (apis.jaeger, apis.llmprism, apis.sentinel)
-    routes = [*(route for api in asked for route in api.build_routes(places)), *page_routes]
+    # Engines and findings come from memory: they need not queue behind searches of the store.
+    own_places = threading.Semaphore(MAX_AT_A_TIME)
+    routes = [*apis.jaeger.build_routes(places), *apis.llmprism.build_routes(places)]
+    routes += [*apis.sentinel.build_routes(own_places), *page_routes]
     if not page_routes:
         routes.append(Route("/", _show_paths, methods=["GET"]))
     return Starlette(routes=routes, exception_handlers={HTTPException: _say_error})

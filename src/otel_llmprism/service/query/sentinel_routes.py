@@ -22,7 +22,7 @@ from otel_llmprism.service.query.sentinel_view import FindingView, SentinelView
 
 DEFAULT_SECONDS = 600
 MAX_SECONDS = 7 * 86400
-MAX_BLOCKS = 4000
+MAX_BLOCKS = 2000  # a page has fewer pixels
 DEFAULT_FINDINGS = 200
 MAX_FINDINGS = 1000
 MAX_HISTORY = 500

@@ -2,7 +2,7 @@
 // JavaScript number; within a trace they become exact numbers relative to its begin.
 
 const BASE = "/api/llmprism/v1";
-const SHOWN = { request: "llmprism.request", step: "llmprism.step", finding: "llmprism.finding" };
+const SHOWN = { request: "llmprism.request", step: "llmprism.step", slow: "llmprism.step", finding: "llmprism.finding" };
 
 async function ask(path, params = [], order = {}) {
   const query = new URLSearchParams(params).toString();
@@ -31,6 +31,7 @@ export async function fetchServices() {
 export async function searchTraces({ show, operation, tags, ...plain }) {
   const params = Object.entries(plain);
   if (operation || show) params.push(["operation", operation || SHOWN[show]]);
+  if (show === "slow") params.push(["anomalous", "true"]);
   for (const pair of (tags ?? "").split(/[\s,]+/).filter(Boolean)) {
     const [, key, value] = /^([^=:]+)[=:](.*)$/.exec(pair) ?? [];
     if (!key) throw new Error(`"${pair}" is no attribute: write key=value, several with spaces between.`);

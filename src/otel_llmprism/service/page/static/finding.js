@@ -1,6 +1,6 @@
 // One finding: what it says, what was measured, when, on which steps and requests, and what a person says about it.
 import { fetchFinding, fetchSeries, sayOfFinding } from "./api.js";
-import { drawCycles, toBlocks } from "./cycle-chart.js";
+import { drawCycles, drawWork, toBlocks } from "./cycle-chart.js";
 import { byId, clearProblem, fill, make, makeTable, refill, setText, showProblem } from "./dom.js";
 import { isOver, lastedS, linkEngine, nameSubject, sayState, toMark, toMs } from "./findings-words.js";
 import { formatNumber, formatQuantity, formatSeconds, formatTime, formatTimes } from "./format.js";
@@ -24,8 +24,8 @@ function showFacts(finding) {
     ["Request time lost", `${formatNumber(Math.round(finding.lost_request_s ?? 0))} request-seconds`],
     ["More than expected", formatSeconds(Math.max(0, finding.excess_s ?? 0))],
     ["Confidence", finding.confidence === null ? "not told" : `${Math.round(finding.confidence * 100)} %`], ["Happened", again],
-    ["Ranks", finding.affected.ranks.join(", ") || "not told"],
-  ].map(makeFact));
+    ["Ranks", finding.affected.ranks.join(", ")],
+  ].filter(([, value]) => value !== "").map(makeFact));
 }
 
 const makeSignal = (one) => [
@@ -114,7 +114,9 @@ async function showChart(finding) {
   refill(byId("engine"), finding.engines.map((engine) => make("p", {}, "Engine ",
     make("a", { href: linkEngine(engine, seconds, isOver(finding) ? endMs : undefined), "data-key": engine }, `${engine} at that time`))));
   const series = await fetchSeries(finding.engine, seconds, Math.round(endMs * 1000)).catch(() => ({ blocks: [] }));
-  await drawCycles(byId("cycles"), toBlocks(series.blocks), { marks: [toMark(finding, endMs)], range: [endMs - seconds * 1000, endMs] });
+  const [blocks, options] = [toBlocks(series.blocks), { marks: [toMark(finding, endMs)], range: [endMs - seconds * 1000, endMs] }];
+  await drawCycles(byId("cycles"), blocks, options);
+  await drawWork(byId("work"), blocks, options); // overload, a full cache and gaps show here, not in the cycles
 }
 
 let before = "";
@@ -127,6 +129,7 @@ async function show(finding) {
   byId("acts").hidden = isOver(finding) && finding.is_dismissed;
   byId("acknowledge").disabled = finding.is_acknowledged;
   byId("dismiss").disabled = finding.is_dismissed;
+  byId("end-silence").hidden = finding.silenced_until_ns === null;
   const isNew = before !== JSON.stringify(finding);
   before = JSON.stringify(finding);
   if (isNew) for (const part of [showFacts, showEvidence, showMeaning, showTimeline, showAffected]) part(finding);
@@ -155,6 +158,7 @@ async function say(what, body) {
 wireHeader();
 byId("acknowledge").addEventListener("click", () => say("acknowledge"));
 byId("silence").addEventListener("click", () => say("silence", { seconds: Number(byId("silence-for").value) }));
+byId("end-silence").addEventListener("click", () => say("silence", { seconds: 0 }));
 byId("dismiss").addEventListener("click", () => {
   if (window.confirm("Close this finding as no incident? Its steps then count as normal.")) say("dismiss");
 });
