@@ -29,6 +29,7 @@ class RecentLook:
     begin_ns: int
     end_ns: int
     centre: float
+    low: float
 
 
 @dataclass(frozen=True, slots=True)

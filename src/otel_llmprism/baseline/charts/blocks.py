@@ -133,7 +133,10 @@ def summarise(parts: list[F64], begin_ns: int, end_ns: int, *, is_look: bool = F
         return Block(begin_ns, end_ns, 0, total, nan, nan, nan, nan, spread, nan, empty, empty, is_look)
     ordered = np.sort(rows[RATIO])
     quarter = count // 4
-    centre = float(np.add.reduce(ordered[quarter : count - quarter])) / (count - 2 * quarter)
+    if count >= 4:
+        centre = float(np.add.reduce(ordered[quarter : count - quarter])) / (count - 2 * quarter)
+    else:  # the lower median: of two or three, one may be anything
+        centre = float(ordered[(count - 1) // 2])
     low, high = float(ordered[quarter]), float(ordered[count - 1 - quarter])
     within = (high - low) / 1.349 if count >= 4 else float("nan")
     spread = float(np.add.reduce(rows[SPREAD])) / count

@@ -2,6 +2,7 @@
 # work from a slowdown. Knows one key; what it learns from and what it is held to live in their own modules.
 import zlib
 from collections import Counter, deque
+from dataclasses import replace
 
 import numpy as np
 
@@ -70,11 +71,15 @@ class Chart:
         return [reading for reading in readings if reading is not None]
 
     def _take_look(self, look: Block) -> ChartReading | None:
-        if look.count < self.config.look_min_steps:
+        """Alarm when two looks in a row are high: one burst of slow steps is no incident yet."""
+        before = self._looks[-1] if self._looks else None
+        self._looks.append(RecentLook(look.begin_ns, look.end_ns, look.centre, look.low))
+        step_ns = self.config.block_ns // self.config.looks_per_block
+        if look.count < self.config.look_min_steps or before is None or look.end_ns - before.end_ns > step_ns:
             return None
+        look = replace(look, low=min(look.low, before.low))
         if not look.low <= self._best_look[0]:
             self._best_look = (look.low, float(look.count))
-        self._looks.append(RecentLook(look.begin_ns, look.end_ns, look.centre))
         if self.limits is None or self.alarm.is_on or Detector.POINT not in self.config.detectors:
             return None
         verdict = self.judge.judge_look(look, self.limits)

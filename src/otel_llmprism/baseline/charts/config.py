@@ -27,7 +27,7 @@ class ChartConfig:
     grace_blocks: int = 5  # left out after a regime change
     hold_blocks: int = 10  # a block waits so long before limits are learned from it
     step_history: int = 8_192
-    step_false_rate: float = 0.0005  # of normal steps that may be flagged; half of what is promised
+    step_false_rate: float = 0.0004  # of normal steps that may be flagged; below what is promised
     step_shift: float = 0.262  # the slowdown a step is tested for: 1.3 times
     step_hold: float = 4.0  # evidence kept in hand inside an incident: log of its usual length in steps
     step_alarm_hold: float = 8.0  # the same while the chart is in alarm

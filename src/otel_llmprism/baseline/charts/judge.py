@@ -15,6 +15,7 @@ BIAS_PER_LOAD = 0.15  # log time the model may be off for each e-fold of load be
 MAX_ALLOWANCE = 0.5
 LOOK_SHIFT = 2.0  # times the least shift, before half a second is enough to alarm
 MEMORY = 64  # blocks
+MIN_POINT_STEPS = 4  # fewer in one block prove nothing, be they ever so long
 CENTRE, BURDEN = 0, 1
 
 
@@ -60,9 +61,10 @@ class BlockJudge:
             levels = self._sums[channel].add(clipped, limits.slack, limits.sums[channel][-1])
             upper = scale.centre + allowance + limits.point * sigma
             found = [(levels[i] / limits.sums[channel][i], SUMS[i]) for i in range(len(SUMS))]
-            if channel == CENTRE:
+            if channel == CENTRE and block.count >= MIN_POINT_STEPS:
                 found.append((z / limits.point, Detector.POINT))
-            score, detector = max(pair for pair in found if pair[1] in self._detectors[channel])
+            asked = [pair for pair in found if pair[1] in self._detectors[channel]]
+            score, detector = max(asked, default=(0.0, Detector.POINT))
             if best is None or self._is_ahead(score, best):
                 blocks = self._count_blocks(detector, channel)
                 is_large = self._find_mean(channel, blocks) >= self._config.min_shift

@@ -11,7 +11,7 @@ from otel_llmprism.model.steps import F64
 PATHS, PATH_BLOCKS, SEGMENT = 64, 250, 50
 TAIL = 0.2  # share of segment maxima that the tail is fitted to
 SHARES = 8  # detectors and channels that share a chart's false alarms: 2 single, 2 x 3 sums
-SINGLE_BLOCKS = (1.1, 2.2)  # blocks at the clip that a sum needs at least: centre, burden
+SINGLE_BLOCKS = 2.2  # at the clip, that a sum needs at least: no single block alarms there
 SINGLE_GUARD = 1.25  # single blocks have heavier tails than their sums, and no bootstrap sees beyond its data
 EFFICIENCY = 1.2  # variance of the middle half's mean against that of the mean
 
@@ -72,8 +72,8 @@ def fit_limits(history: History, config: ChartConfig, rng: np.random.Generator) 
     run_length = config.run_length_blocks * SHARES
     caution = 1.0 + 3.0 / len(z[0]) ** 0.5  # few blocks tell little of their tail
     sums = [
-        fit_sums(np.clip(channel, -config.clip_z, config.clip_z)[rows], slack, caution, needed, config)
-        for channel, needed in zip(z, SINGLE_BLOCKS, strict=True)
+        fit_sums(np.clip(channel, -config.clip_z, config.clip_z)[rows], slack, caution, config)
+        for channel in z
     ]
     single = caution * SINGLE_GUARD
     low, high = np.quantile(history.load, (0.005, 0.995))
@@ -90,21 +90,19 @@ def fit_limits(history: History, config: ChartConfig, rng: np.random.Generator) 
     )
 
 
-def fit_sums(
-    path: F64, slack: float, caution: float, needed: float, config: ChartConfig
-) -> tuple[float, float, float]:
-    """Return the limits of window, EWMA and CUSUM; never so low that `needed` clipped blocks reach them."""
+def fit_sums(path: F64, slack: float, caution: float, config: ChartConfig) -> tuple[float, float, float]:
+    """Return the limits of window, EWMA and CUSUM; never so low that a block or two reach them."""
     run_length = config.run_length_blocks * SHARES
     window = caution * extrapolate_tail(trace_window(path, config), run_length)
     ewma = caution * extrapolate_tail(trace_ewma(path, config), run_length)
     cusum = caution * extrapolate_tail(trace_cusum(path, slack), run_length)
     weight = config.ewma_weight
-    clipped = needed * config.clip_z
+    clipped = SINGLE_BLOCKS * config.clip_z
     reach = ((2 - weight) / weight) ** 0.5 * weight
     return (
         max(window, clipped / config.window_blocks**0.5),
         max(ewma, clipped * reach),
-        max(cusum, clipped - needed * slack),
+        max(cusum, clipped - SINGLE_BLOCKS * slack),
     )
 
 
