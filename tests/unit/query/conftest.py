@@ -55,10 +55,10 @@ class AsgiClient:
     def get(self, path: str, query: str = "", method: str = "GET", **headers: str) -> Answer:
         return self._ask(path, query, method, b"", headers)
 
-    def post(self, path: str, body: bytes = b"{}", **headers: str) -> Answer:
+    def post(self, path: str, body: bytes | None = b"{}", **headers: str) -> Answer:
         return self._ask(path, "", "POST", body, {"content_type": "application/json", **headers})
 
-    def _ask(self, path: str, query: str, method: str, body: bytes, headers: dict[str, str]) -> Answer:
+    def _ask(self, path: str, query: str, method: str, body: bytes | None, headers: dict[str, str]) -> Answer:
         sent = {
             "host": "127.0.0.1:8317",
             **{name.replace("_", "-"): value for name, value in headers.items()},
@@ -79,10 +79,12 @@ class AsgiClient:
         }
         return asyncio.run(self._call(scope, body))
 
-    async def _call(self, scope: dict[str, Any], body: bytes) -> Answer:
+    async def _call(self, scope: dict[str, Any], body: bytes | None) -> Answer:
         messages: list[Any] = []
 
         async def receive() -> dict[str, Any]:
+            if body is None:  # the client hangs up
+                return {"type": "http.disconnect"}
             return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message: Any) -> None:

@@ -183,11 +183,12 @@ def test_a_person_acknowledges_silences_and_says_that_it_was_nothing(client: Any
         ("silence", b"\xff", 400),
         ("acknowledge", b'{"seconds": 1}', 400),
         ("acknowledge", b" " * 5000, 413),
+        ("acknowledge", None, 400),
         ("forget", b"{}", 404),
     ],
 )
 def test_an_order_that_is_not_understood_changes_nothing(
-    client: Any, sentinel: FakeSentinel, action: str, body: bytes, status: int
+    client: Any, sentinel: FakeSentinel, action: str, body: bytes | None, status: int
 ) -> None:
     before = sentinel.list_findings()
     answer = client.post(f"{BASE}/findings/{OPEN_FINDING}/{action}", body)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from otel_llmprism.exporters.store.connection_pool import QuestionTooLongError, StoreUnreadableError
@@ -49,22 +49,22 @@ class Answering:
         """
 
         async def act(request: Request) -> Response:
-            media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            body = await _read_body(request) if media == "application/json" else b""
-            if media != "application/json":
-                status, said = self._refuse(415, "only JSON is taken", "send Content-Type: application/json")
-            elif body is None:
-                status, said = self._refuse(
-                    413, "the body is too large", f"send at most {MAX_BODY_BYTES} bytes"
-                )
-            else:
-                whole = body
-                status, said = await run_in_threadpool(
-                    self._answer_bounded, lambda asked: action(asked, whole), request
-                )
+            status, said = await self._act(action, request)
             return Response(said, status, media_type="application/json")
 
         return act
+
+    async def _act(self, action: Action, request: Request) -> tuple[int, bytes]:
+        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media != "application/json":
+            return self._refuse(415, "only JSON is taken", "send Content-Type: application/json")
+        try:
+            body = await _read_body(request)
+        except ClientDisconnect:
+            return self._refuse(400, "the body did not arrive", "send it whole")
+        if body is None:
+            return self._refuse(413, "the body is too large", f"send at most {MAX_BODY_BYTES} bytes")
+        return await run_in_threadpool(self._answer_bounded, lambda asked: action(asked, body), request)
 
     def _answer_bounded(self, question: Question, request: Request) -> tuple[int, bytes]:
         if not self._places.acquire(timeout=_WAIT_S):
