@@ -39,6 +39,13 @@ class EngineParts:
         return self.find_run()
 
 
+def squeeze_cache(scheduler: Scheduler, injector: FaultInjector, now_ns: int) -> None:
+    """Withhold KV blocks while a fault says so, and give them back after it."""
+    entry = injector.plan.find_entry(Place.KV_CACHE, now_ns) if injector.plan.entries else None
+    if entry is not None or scheduler.is_squeezed:
+        scheduler.squeeze_cache(entry.intensity if entry else 1.0)
+
+
 class Engine:
     def __init__(self, parts: EngineParts) -> None:
         self._parts = parts
@@ -85,7 +92,7 @@ class Engine:
     def _run_step(self) -> None:
         start_ns = time.monotonic_ns()
         self._parts.injector.begin_step(start_ns)
-        self._squeeze_cache(start_ns)
+        squeeze_cache(self._scheduler, self._parts.injector, start_ns)
         plan = self._scheduler.plan_step()
         self._parts.injector.delay_schedule()
         work = self._record_plan(plan, start_ns, time.monotonic_ns())
@@ -111,12 +118,6 @@ class Engine:
         )
         for sequence in finished:
             self._end(sequence, Finish.LENGTH)
-
-    def _squeeze_cache(self, now_ns: int) -> None:
-        plan = self._parts.injector.plan
-        entry = plan.find_entry(Place.KV_CACHE, now_ns) if plan.entries else None
-        if entry is not None or self._scheduler.is_squeezed:
-            self._scheduler.squeeze_cache(entry.intensity if entry else 1.0)
 
     def _record_plan(self, plan: Plan, start_ns: int, end_ns: int) -> StepWork:
         run, scheduler = self._parts.run, self._scheduler

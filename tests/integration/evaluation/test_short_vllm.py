@@ -1,0 +1,56 @@
+# Real vLLM, slowed in its model and throttled by its control group: judged by the sentinel as it is.
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_llmprism.testing.evaluation.judge_recording import RecordingScore, judge_recording
+from otel_llmprism.testing.evaluation.record_vllm import record_vllm
+from otel_llmprism.testing.evaluation.report import write_tables
+from otel_llmprism.testing.evaluation.seeds import Split
+from otel_llmprism.testing.evaluation.suite import SHORT_VLLM_KINDS, plan_short
+from otel_llmprism.testing.faults.fault import UnavailableError
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+REPOSITORY = Path(__file__).parents[3]
+SEED = 0
+
+
+def find_engine_python() -> Path:
+    """Return the Python that has vLLM; fails in CI, and skips elsewhere."""
+    script = [sys.executable, str(REPOSITORY / "tools" / "build_engines.py"), "--check"]
+    checked = subprocess.run(script, capture_output=True, text=True, check=False)
+    if checked.returncode:
+        text = f"{checked.stdout.strip()} (build it with: make engines)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(text)
+        pytest.skip(text)
+    return Path(checked.stdout.strip()) / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def score(tmp_path_factory: pytest.TempPathFactory) -> RecordingScore:
+    python = find_engine_python()
+    (plan,) = plan_short(Split.TUNING, SHORT_VLLM_KINDS)
+    try:
+        recording = record_vllm(plan, tmp_path_factory.mktemp("recordings"), python)
+    except UnavailableError as missing:
+        pytest.skip(f"this machine cannot make the faults: {missing}")
+    judged = judge_recording(recording, SEED)
+    print(write_tables([judged]))  # noqa: T201  shown with a failure
+    return judged
+
+
+def test_clear_faults_of_vllm_are_found_with_the_right_cause_among_the_first(score: RecordingScore) -> None:
+    wrong = [one for one in score.outcomes if not one.is_found or not 1 <= one.right_place <= 3]
+    assert len(score.outcomes) == 2
+    assert wrong == []
+
+
+def test_slowed_steps_of_vllm_are_flagged(score: RecordingScore) -> None:
+    counted = [flag.counted for flag in score.flags]
+    hits, abnormal = sum(one.hits for one in counted), sum(one.abnormal for one in counted)
+    assert abnormal > 100
+    assert hits > 0.8 * abnormal
