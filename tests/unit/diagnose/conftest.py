@@ -77,7 +77,7 @@ class Scene:
     node: str = "host-a"
     ranks: int = 1
     cores: float = 8.0
-    step_s: float = 0.025
+    step_s: float = 0.03
     faults: list[Fault] = field(default_factory=list)
     load: Callable[[float], float] = lambda _at: 1.0
     has_host: bool = True
@@ -137,8 +137,9 @@ class Scene:
                 own += extra
                 wait += extra * float(self.rng.uniform(0.85, 1.0))
                 if fault.told:
-                    self.add("cgroup.cpu.throttled_s", extra * float(self.rng.uniform(0.6, 1.0)))
-                    self.add("cgroup.cpu.nr_throttled", extra * 10)
+                    of = pid if fault.name == "throttle_rank" else 0
+                    self.add("cgroup.cpu.throttled_s", extra * float(self.rng.uniform(0.6, 1.0)), of)
+                    self.add("cgroup.cpu.nr_throttled", extra * 10, of)
             elif fault.name == "squeeze_rank" and rank == fault.rank:
                 own += extra
                 wait += extra * 0.95
@@ -379,7 +380,7 @@ class Scene:
                 for name in ("cgroup.cpu.throttled_s", "cgroup.cpu.nr_throttled")
             ]
         for (pid, name), value in self.sums.items():
-            if name.startswith("process."):
+            if name.startswith("process.") or (pid and name.startswith("cgroup.")):
                 rows.append((pid, pid - 100, name, value))
         if self.gpu:
             slower = self.size_of("gpu_clock", at_s)

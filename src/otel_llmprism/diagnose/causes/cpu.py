@@ -2,7 +2,7 @@
 from collections.abc import Iterator
 
 from otel_llmprism.diagnose.causes.case import Candidate, Case, Change
-from otel_llmprism.diagnose.causes.whose import find_struck
+from otel_llmprism.diagnose.causes.whose import compare_waits, find_struck
 from otel_llmprism.diagnose.kinds import FindingKind, SubjectType
 from otel_llmprism.model.findings import Subject
 
@@ -45,5 +45,5 @@ def find_cpu_contention(case: Case) -> Iterator[Candidate]:
 
 def _compare_waits(case: Case, node: str) -> Change | None:
     """Return the threads' waiting; where the kernel does not tell it, the host's pressure."""
-    waits = case.compare_host(node, "wait")
+    waits = compare_waits(case, node)
     return waits if waits is not None else case.compare_host(node, "system.pressure_s/cpu/some")

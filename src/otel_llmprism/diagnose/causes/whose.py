@@ -1,5 +1,8 @@
-# Whom a shortage struck: one rank of several, or the engine as a whole.
-from otel_llmprism.diagnose.causes.case import Case
+# Whom a shortage struck: one rank of several, or the engine as a whole; and how long its threads waited.
+import math
+from collections.abc import Mapping
+
+from otel_llmprism.diagnose.causes.case import Case, Change
 from otel_llmprism.diagnose.kinds import SubjectType
 from otel_llmprism.model.findings import Subject
 
@@ -8,13 +11,32 @@ _DOMINANT = 0.7  # of what all ranks lost
 
 def find_struck(case: Case, node: str) -> Subject:
     """Return the rank that lost nearly all of it, else the engine."""
-    lost = measure_own_delays(case) or measure_rank_waits(case, node)
+    return name_struck(case, measure_own_delays(case) or measure_rank_waits(case, node))
+
+
+def name_struck(case: Case, lost: Mapping[int, float]) -> Subject:
+    """Return the rank that has nearly all of the loss of several, else the engine."""
     total = sum(lost.values())
     if len(lost) >= 2 and total > 0:
         rank, most = max(lost.items(), key=lambda item: item[1])
         if most >= _DOMINANT * total:
             return Subject(SubjectType.RANK, str(rank))
     return case.engine
+
+
+def compare_waits(case: Case, node: str) -> Change | None:
+    """Return how long the engine's threads wait for a processor, against healthy time.
+
+    By process, and only what grew: while one rank is held back the others sleep, and wait less than before.
+    """
+    names = case.facts.hosts[node].ring.list_names("wait/")
+    changes = [change for name in names if (change := case.compare_host(node, name)) is not None]
+    if not changes:
+        return None
+    expected = sum(change.expected for change in changes)
+    grown = sum(max(0.0, change.delta) for change in changes)
+    noise = math.sqrt(sum(change.noise**2 for change in changes))
+    return Change("wait", expected + grown, expected, noise)
 
 
 def measure_own_delays(case: Case) -> dict[int, float]:

@@ -100,7 +100,7 @@ class RateReader:
                 if pid not in self._ranks and (pid, "process.cpu_s/user") not in self._last:
                     look.foreign_bytes[gpu] = look.foreign_bytes.get(gpu, 0.0) + value
             elif name.startswith(_LEVELS):
-                look.values[name] = value
+                look.values[self._name(pid, name)] = value
             else:
                 self._take_sum(look, pid, name, value, elapsed_s)
         for gpu, size in look.foreign_bytes.items():
@@ -128,7 +128,7 @@ class RateReader:
         elif name == "process.page_faults/major":
             look.values["own.major_faults"] = look.values.get("own.major_faults", 0.0) + rate
         elif name.startswith(_RATES):
-            look.values[name] = rate
+            look.values[self._name(pid, name)] = rate
 
     def _sum_up(self, look: _Look) -> dict[str, float]:
         values = look.values
@@ -166,6 +166,11 @@ class RateReader:
                 values[f"worst_wait{label}"] = waits[worst]
                 # Who ran while it waited: everything of ours but itself.
                 values[f"beside_worst{label}"] = max(0.0, used - look.cpus.get(worst, 0.0))
+
+    def _name(self, pid: int, name: str) -> str:
+        """Return a signal's name; a group that is told of a process is that rank's."""
+        rank = self._ranks.get(pid) if name.startswith("cgroup.") else None
+        return name if rank is None else f"{name}/rank{rank}"
 
     def _label(self, pid: int) -> str:
         rank = self._ranks.get(pid)
