@@ -1,5 +1,6 @@
 # Engines and findings as people see them, over a sentinel that makes its answers up.
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -62,6 +63,23 @@ def test_the_time_shown_is_chosen_and_kept_in_the_address(sentinel_page: Page) -
     sentinel_page.get_by_role("button", name="Now").click()
     expect(sentinel_page.locator("#range")).to_contain_text("following the present")
     expect(sentinel_page.locator("#incidents")).to_contain_text("CPU contention")
+
+
+def test_dragging_over_a_chart_looks_closer(sentinel_page: Page) -> None:
+    sentinel_page.goto(f"/engine?id={ALARMED}&seconds=600")
+    plot = sentinel_page.locator("figure .plot").first
+    expect(plot.locator("svg.main-svg").first).to_be_visible()
+    box = plot.bounding_box()
+    assert box
+    left, middle = box["x"] + box["width"] / 3, box["y"] + box["height"] / 2
+    sentinel_page.mouse.move(left, middle)
+    sentinel_page.mouse.down()
+    sentinel_page.mouse.move(left + box["width"] / 4, middle, steps=5)
+    sentinel_page.mouse.up()
+    expect(sentinel_page.locator("#range")).not_to_contain_text("following the present")
+    seconds, end_us = re.findall(r"seconds=([0-9]+)&end=([0-9]+)", sentinel_page.url)[0]
+    assert 100 < int(seconds) < 220
+    assert int(end_us) / 1e6 < time.time() - 60
 
 
 def test_a_time_without_steps_says_when_the_engine_was_last_seen(sentinel_page: Page) -> None:
