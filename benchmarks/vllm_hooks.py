@@ -108,7 +108,7 @@ def format_report(found: dict[str, Any], heap_mib: float, import_mib: float) -> 
     today = dt.datetime.now(dt.UTC).date().isoformat()
     return f"""# What the hooks take of vLLM's engine thread
 
-Inside a real EngineCore (single process engine: scheduler and worker share the thread), mode sentinel, up to
+Inside a real EngineCore (the worker is another process: rank records are not in it), mode sentinel, up to
 256 streams at a time, answers of 200 to 600 tokens. A clock outside each wrapper of ours and one inside; the
 sum of the differences over one step, with arrivals and ends that fall into it, the clocks' own cost included:
 a wrapper that does nothing, round another method that vLLM calls once a step, measures {own_us:.1f} us (p50),

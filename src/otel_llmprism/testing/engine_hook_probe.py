@@ -25,41 +25,41 @@ _MARK = "_is_probe"
 _WRAPPED = "original"  # the name under which each of our wrappers holds what it wraps
 
 
+class Cell:
+    """One place: calls, ns outside our wrapper and inside it. Bare sums: their cost is measured along."""
+
+    __slots__ = ("calls", "inside_ns", "outside_ns")
+
+    def __init__(self) -> None:
+        self.calls = self.outside_ns = self.inside_ns = 0
+
+
 class Probe:
     """Sums what the hooks take from one schedule call to the next; one thread."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self.places: dict[str, list[int]] = {}  # calls, ns
-        self._empty_ns = 0
-        self._spent_ns = 0  # outside minus inside, since the last step began
+        self.cells: dict[str, Cell] = {}
+        self._before = (0, 0, 0)
         self._requests = 0  # in the step that is under way
-        self._moves = 0  # requests that came or went meanwhile
         self._steps: list[tuple[int, int, int, int]] = []  # requests, moves, ns, ns of the empty wrapper
 
-    def note_outside(self, place: str, duration_ns: int) -> None:
-        self._spent_ns += duration_ns
-        place_sums = self.places.setdefault(place, [0, 0])
-        place_sums[0] += 1
-        place_sums[1] += duration_ns
-        self._moves += place in _MOVES
-
-    def note_inside(self, place: str, duration_ns: int) -> None:
-        self._spent_ns -= duration_ns
-        self.places.setdefault(place, [0, 0])[1] -= duration_ns
-
-    def note_empty(self, sign: int, duration_ns: int) -> None:
-        self._empty_ns += sign * duration_ns
-        place_sums = self.places.setdefault(EMPTY, [0, 0])
-        place_sums[0] += sign > 0
-        place_sums[1] += sign * duration_ns
+    @property
+    def places(self) -> dict[str, tuple[int, int]]:
+        """Return calls and ns of ours by place."""
+        return {name: (cell.calls, cell.outside_ns - cell.inside_ns) for name, cell in self.cells.items()}
 
     def begin_step(self) -> None:
+        places = self.places
+        moves = sum(places[name][0] for name in _MOVES & places.keys())
+        empty_ns = places.get(EMPTY, (0, 0))[1]
+        now = (moves, sum(ns for _, ns in places.values()) - empty_ns, empty_ns)
         if self._requests:
-            self._steps.append((self._requests, self._moves, self._spent_ns, self._empty_ns))
+            moved, spent_ns, empty_ns = (one - other for one, other in zip(now, self._before, strict=True))
+            self._steps.append((self._requests, moved, spent_ns, empty_ns))
             if len(self._steps) % WRITE_EVERY == 0:
                 self.write()
-        self._requests = self._moves = self._spent_ns = self._empty_ns = 0
+        self._before, self._requests = now, 0
 
     def note_scheduled(self, output: Any) -> None:
         self._requests = len(output.num_scheduled_tokens)
@@ -99,11 +99,12 @@ def measure_wrappers(owner: type, names: tuple[str, ...], probe: Probe) -> None:
         wrapper = vars(owner).get(name)
         if wrapper is None or getattr(wrapper, _MARK, False):
             continue
+        found = probe.cells.setdefault(name, Cell())
         code = getattr(wrapper, "__code__", None)
         if code is not None and _WRAPPED in code.co_freevars:
             cell = wrapper.__closure__[code.co_freevars.index(_WRAPPED)]
-            cell.cell_contents = time_call(cell.cell_contents, functools.partial(probe.note_inside, name))
-        outside = time_call(wrapper, functools.partial(probe.note_outside, name))
+            cell.cell_contents = time_inside(cell.cell_contents, found)
+        outside = time_outside(wrapper, found)
         if name == "schedule":
             outside = count_steps(outside, probe)
         setattr(outside, _MARK, True)
@@ -115,19 +116,35 @@ def measure_empty_wrapper(owner: type, probe: Probe) -> None:
     original = getattr(owner, _UNHOOKED, None)
     if original is None or getattr(original, _MARK, False):
         return
-    inside = time_call(original, functools.partial(probe.note_empty, -1))
+    found = probe.cells.setdefault(EMPTY, Cell())
+    inside = time_inside(original, found)
 
     @functools.wraps(original)
     def empty(self: Any, *args: Any, **kwargs: Any) -> Any:
         return inside(self, *args, **kwargs)
 
-    outside = time_call(empty, functools.partial(probe.note_empty, 1))
+    outside = time_outside(empty, found)
     setattr(outside, _MARK, True)
     setattr(owner, _UNHOOKED, outside)
 
 
-def time_call(call: Callable[..., Any], note: Callable[[int], None]) -> Callable[..., Any]:
+def time_outside(call: Callable[..., Any], cell: Cell) -> Callable[..., Any]:
     clock = time.perf_counter_ns  # the thread's own CPU clock costs ten times as much
+
+    @functools.wraps(call)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        cell.calls += 1
+        began_ns = clock()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            cell.outside_ns += clock() - began_ns
+
+    return timed
+
+
+def time_inside(call: Callable[..., Any], cell: Cell) -> Callable[..., Any]:
+    clock = time.perf_counter_ns
 
     @functools.wraps(call)
     def timed(*args: Any, **kwargs: Any) -> Any:
@@ -135,7 +152,7 @@ def time_call(call: Callable[..., Any], note: Callable[[int], None]) -> Callable
         try:
             return call(*args, **kwargs)
         finally:
-            note(clock() - began_ns)
+            cell.inside_ns += clock() - began_ns
 
     return timed
 
