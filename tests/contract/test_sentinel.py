@@ -147,5 +147,10 @@ def test_a_slow_engine_is_found_and_told_of_as_span_event_metric_and_on_the_page
     assert not any(payload.endswith(MARK) for payload in received)
     listed = json.loads(watched.fetch("/api/llmprism/v1/findings"))["findings"]
     assert [one["kind"] for one in listed] == ["step_regression"]
-    (engine,) = json.loads(watched.fetch("/api/llmprism/v1/engines"))["engines"]
-    assert (engine["id"], engine["name"], engine["state"]) == ("made-engine", "made", "alarm")
+
+    def read_engine() -> dict[str, Any]:
+        (engine,) = json.loads(watched.fetch("/api/llmprism/v1/engines"))["engines"]
+        return dict(engine)
+
+    wait_until(lambda: read_engine()["state"] == "alarm", f"{read_engine()} {listed}")
+    assert (read_engine()["id"], read_engine()["name"]) == ("made-engine", "made")

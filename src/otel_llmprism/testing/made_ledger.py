@@ -2,7 +2,7 @@
 # where asked. A public fake for tests and benchmarks of what reads ledgers; knows no analysis.
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from otel_llmprism.receivers.ledger_tables import build_chunk_table
 from otel_llmprism.semconv import resource as names
 from otel_llmprism.semconv.ledger import EVENT_LEDGER
 
+AnyTable = TypeVar("AnyTable", bound=model.Table)
 START_REAL_NS = 1_700_000_000_000_000_000
 START_NS = 5_000_000_000_000
 CHUNK_NS = 500_000_000
@@ -150,7 +151,8 @@ def wrap_steps(steps: StepTable) -> LedgerTables:
     return LedgerTables(steps=steps, text=np.zeros(0, np.uint8), **empty)
 
 
-def make_empty(table: type[model.Table]) -> model.Table:
+def make_empty(table: type[AnyTable]) -> AnyTable:
+    """Return a table of this type without rows."""
     return table(*(np.zeros(0, _find_dtype(field)) for field in fields(table)))
 
 
