@@ -105,8 +105,10 @@ def test_elements_that_modules_ask_for_are_in_their_template() -> None:
 
 def test_every_kind_of_finding_is_explained() -> None:
     text = (files("otel_llmprism.service.page") / "static" / "kinds.js").read_text(encoding="utf-8")
-    explained = set(re.findall(r"^  ([a-z_]+): \[", text, re.MULTILINE))
-    assert {str(kind) for kind in FindingKind} <= explained
+    explained = set(re.findall(r"^  ([a-z_]+): \{", text, re.MULTILINE))
+    measured = re.findall(r"^  ([a-z_]+): \{\n.*\n    measured:", text, re.MULTILINE)
+    assert set(measured) == {str(kind) for kind in FindingKind}
+    assert {"slow_stage", "operator_regression"} <= explained
 
 
 def test_chart_library_is_served_from_its_package() -> None:

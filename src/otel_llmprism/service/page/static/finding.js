@@ -46,8 +46,9 @@ function showEvidence({ evidence }) {
 }
 
 function showMeaning({ kind }) {
-  const { means, mend } = describeKind(kind);
-  fill(byId("meaning"), means ? make("p", {}, means) : null, mend ? make("p", {}, make("strong", {}, "What to do: "), mend) : null,
+  const { means, measured, mend } = describeKind(kind);
+  fill(byId("meaning"), means ? make("p", {}, means) : null,
+    measured ? make("p", {}, make("strong", {}, "What is measured: "), measured) : null, mend ? make("p", {}, make("strong", {}, "What to do: "), mend) : null,
     make("p", {}, make("a", { href: `/kinds#${kind}` }, `${kind} among all kinds`)));
 }
 

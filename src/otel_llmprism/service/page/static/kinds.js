@@ -1,37 +1,133 @@
-// What each kind of finding means and what to do, as the page says it; docs/findings.md says it at length.
+// What each kind of finding means, what was measured and what to do, in short; docs/findings.md says it at length.
+// A kind without anything measured is one of the contract that nothing here opens yet.
 const KIND = {
-  slow_worker: ["Slow worker", "One rank takes longer than its peers for the same work; the others wait for it.", "Look at that rank's GPU clocks, CPU and host; move it to another device and see whether the slowness follows."],
-  slow_stage: ["Slow pipeline stage", "One stage of the pipeline takes longer than the others, so they run empty.", "Balance the layers over the stages, or look at the hosts of that stage."],
-  input_imbalance: ["Uneven input", "Ranks get different amounts of work in the same step.", "Look at how sequences are packed or batches are spread."],
-  slow_group: ["Slow group", "A whole group of ranks is slower than groups that do the same.", "Look at what the group shares: hosts, switch, storage."],
-  slow_link: ["Slow link", "Data between two places moves slower than it did, or than between their peers.", "Look at errors and shaping on that link; route around it."],
-  slow_switch: ["Slow switch", "Several links that share a switch became slow together.", "Look at the switch's ports, drops and load."],
-  gpu_throttle: ["GPU throttled", "The GPU lowered its clocks: power, heat, or the hardware's protection.", "Look at the throttle reasons, the power limit and the cooling."],
-  gpu_contention: ["GPU shared", "Another process computes on the same GPU.", "Move the other process away, or partition the GPU."],
-  gpu_memory_pressure: ["GPU memory full", "The GPU has no memory left; memory is freed and taken again, or moved.", "Lower the memory share of the KV cache or the batch."],
-  cpu_contention: ["CPU contention", "The engine's threads are ready to run, but other work has the cores.", "Move the other work away, or give the engine cores of its own."],
-  cpu_throttle: ["CPU quota reached", "The control group's CPU quota stops the engine for part of every period.", "Raise the quota (the CPU limit of the pod), or use fewer threads."],
-  memory_pressure: ["Memory pressure", "The host or the control group is short of memory: pages are reclaimed or read again.", "Give it more memory, or move what takes it."],
-  pcie_contention: ["PCIe contention", "Transfers between host and GPU are slower than they were.", "See what else moves data over the same root port."],
-  nvlink_contention: ["NVLink contention", "Transfers between GPUs of a host are slower than they were.", "See what else uses these links; look at their error counters."],
-  communication_delay: ["Slow communication", "Collectives take longer, and no single rank or link stands out.", "Look at the network's load and at the collective library's settings."],
-  scheduler_delay: ["Slow scheduler", "Time passes between steps while requests wait: the engine's scheduler takes it.", "Look at the scheduler's CPU time, long prompts, and features that work on the scheduler's thread."],
-  frontend_delay: ["Slow front end", "Requests take longer than their queue time and their steps explain: the time goes before or after the engine.", "Look at the API server's CPU: tokenisation, detokenisation, streaming, too many connections."],
-  overload: ["Overload", "More requests arrive than the engine can serve; the queue grows though steps are as fast as expected.", "Add replicas, limit what comes in, or raise the batch size if memory allows."],
-  kv_pressure: ["KV cache full", "Requests wait or are preempted since the KV cache has no room.", "Give the cache more memory, lower the longest context, or admit fewer requests at a time."],
-  kv_transfer_delay: ["Slow KV transfer", "Moving KV blocks between engines or to host memory takes longer than it did.", "Look at the path between prefill and decode engines, or at the offload target."],
-  recompilation: ["Recompilation", "Steps compile or capture graphs while they serve.", "Warm up the shapes that occur; look for shapes that change with every step."],
-  operator_regression: ["Slower operator", "One operator takes longer than it did for the same work.", "Compare versions and settings from before the onset."],
-  kernel_regression: ["Slower kernel", "One GPU kernel takes longer than it did for the same work.", "Compare driver, library versions and clocks from before the onset."],
-  data_stall: ["Waiting for data", "Training steps wait for their input.", "Look at the data loader's workers, the storage and preprocessing."],
-  step_regression: ["Slower steps", "Steps take longer than their work explains, and nothing measured says why.", "Look at what changed at the onset; a deep-dive of a few steps shows more."],
-  hang: ["Hang", "Work is in flight, and nothing came out for far longer than expected.", "Look at the stacks of the engine's processes; a collective that one rank never reached is a common cause."],
+  slow_worker: {
+    title: "Slow worker", means: "One rank arrives last in collectives and waits least; the others wait for it.",
+    measured: "each rank's own time and wait against expected, lateness in sampled collectives",
+    mend: "Look at that rank's node and GPU; a deep-dive shows its operators.",
+  },
+  slow_stage: {
+    title: "Slow pipeline stage", means: "One stage of the pipeline takes longer than the others, so they run empty.",
+    mend: "Balance the layers over the stages, or look at the hosts of that stage.",
+  },
+  input_imbalance: {
+    title: "Uneven input", means: "Ranks get different amounts of work in the same step.",
+    mend: "Look at how sequences are packed and batches are spread.",
+  },
+  slow_group: {
+    title: "Slow group", means: "A whole group of ranks is slower than groups that do the same.",
+    mend: "Look at what the group shares: hosts, switch, storage.",
+  },
+  slow_link: {
+    title: "Slow link", means: "The exchange between two ranks takes longer though both arrive in time.",
+    measured: "time in a collective after the last rank arrived; without collectives: all wait, none is busier",
+    mend: "Look at the link between the two: errors, speed, what else it carries.",
+  },
+  slow_switch: {
+    title: "Slow switch", means: "Several links that share a switch became slow together.",
+    mend: "Look at the switch's ports, drops and load.",
+  },
+  gpu_throttle: {
+    title: "GPU throttled", means: "A GPU lowers its clocks.",
+    measured: "throttle reasons and their time, the SM clock",
+    mend: "Look at the cooling and the power limit: nvidia-smi -q -d PERFORMANCE.",
+  },
+  gpu_contention: {
+    title: "GPU shared", means: "Another process works on the GPU.",
+    measured: "memory of processes that are not the engine's, utilisation",
+    mend: "Move that process, or this engine.",
+  },
+  gpu_memory_pressure: {
+    title: "GPU memory full", means: "The memory of a GPU is full that was not before.",
+    measured: "the share of its memory in use",
+    mend: "Shrink the cache or the batch; see who else allocates.",
+  },
+  cpu_contention: {
+    title: "CPU contention", means: "Threads of the engine could run and had no processor.",
+    measured: "seconds in the run queue per second, cores that others used",
+    mend: "On a host: move or limit what else runs there. On an engine or rank: its threads share too few cores; look at affinity and cpusets.",
+  },
+  cpu_throttle: {
+    title: "CPU quota used up", means: "A CPU quota stops the engine for a part of every period.",
+    measured: "throttled time and periods of the control group, its limit",
+    mend: "Raise the limit, or start fewer threads than it has cores.",
+  },
+  memory_pressure: {
+    title: "Memory pressure", means: "The kernel looked for memory, or read pages back.",
+    measured: "time stalled for memory, major page faults, events of the memory group",
+    mend: "On an engine: raise its group's limit. On a host: see what else grew.",
+  },
+  pcie_contention: {
+    title: "PCIe contention", means: "The PCIe bus carries more than the work explains.",
+    measured: "bytes per second against tokens per second",
+    mend: "See what copies: offloading, other devices on the switch.",
+  },
+  nvlink_contention: {
+    title: "NVLink contention", means: "NVLink carries more than the work explains.",
+    measured: "bytes per second against tokens per second",
+    mend: "See what else uses these links.",
+  },
+  communication_delay: {
+    title: "Slow communication", means: "The exchange in a group of ranks takes longer though all arrive in time, and no single link can be told.",
+    measured: "time in a collective after the last rank arrived",
+    mend: "Look at the network of that group.",
+  },
+  scheduler_delay: {
+    title: "Slow scheduler", means: "Scheduling takes longer, or the gap between a result and the next schedule does.",
+    measured: "scheduling time and gaps, per step",
+    mend: "Profile the scheduler's process: long queues, structured output, garbage collection, logging.",
+  },
+  frontend_delay: {
+    title: "Slow front end", means: "Requests are held before the engine hears of them, or after its last token.",
+    measured: "time of requests in the front end on the way in and on the way out",
+    mend: "Profile the front end: tokenization, slow readers of streams, too few processes.",
+  },
+  overload: {
+    title: "Overload", means: "More is asked than steps of the expected speed can serve.",
+    measured: "waiting requests, with steps as expected and room in the cache",
+    mend: "Add replicas, or limit what comes in.",
+  },
+  kv_pressure: {
+    title: "KV cache full", means: "Requests wait for room in the KV cache, or lose it and are computed again.",
+    measured: "waiting requests, preemptions per second, the share of the cache in use",
+    mend: "Give the cache more memory, shorten contexts, admit fewer requests at once.",
+  },
+  kv_transfer_delay: {
+    title: "Slow KV transfer", means: "Moving KV blocks between engines, or to host memory, takes longer than it did.",
+    mend: "Look at the path between prefill and decode engines, or at the offload target.",
+  },
+  recompilation: {
+    title: "Recompilation", means: "Steps compile or capture graphs while they serve.",
+    mend: "Warm up the shapes that occur; look for shapes that change with every step.",
+  },
+  operator_regression: {
+    title: "Slower operator", means: "One operator takes longer than it did for the same work.",
+    mend: "Compare versions and settings from before the onset.",
+  },
+  kernel_regression: {
+    title: "Slower kernel", means: "One GPU kernel takes longer than it did for the same work.",
+    mend: "Compare driver, library versions and clocks from before the onset.",
+  },
+  data_stall: {
+    title: "Waiting for data", means: "Training waits for its data.",
+    measured: "time in the data phase, per step",
+    mend: "More loader workers, faster storage.",
+  },
+  step_regression: {
+    title: "Slower steps", means: "Steps are slow, and the cause is not determined.",
+    measured: "busy time against expected, and which part of the step grew",
+    mend: "Look at the steps that were kept; a deep-dive shows their operators.",
+  },
+  hang: {
+    title: "Hang", means: "Work is in flight, and there is no output.",
+    measured: "seconds without output, requests in flight",
+    mend: "See where its processes stand (py-spy dump); a rank may be gone.",
+  },
 };
 
 export const listKinds = () => Object.keys(KIND);
 
 // Kinds may be added: an unknown one is shown by its name.
 export function describeKind(kind) {
-  const [title, means, mend] = KIND[kind] ?? [kind.replaceAll("_", " "), "", ""];
-  return { title, means, mend };
+  return { title: kind.replaceAll("_", " "), means: "", measured: "", mend: "", ...KIND[kind] };
 }
