@@ -46,11 +46,13 @@ class BatchBuilder:
         for row in sorted(reasons):
             self.report(raw.places[row], reasons[row])
         kept = np.setdiff1d(np.arange(len(cycle)), np.fromiter(reasons, np.int64, len(reasons)))
-        values = np.array([features[name][kept] for name in features], np.float64).reshape(-1, len(kept))
+        values = np.array([features[name][kept] for name in features], np.float64).reshape(
+            len(features), len(kept)
+        )
         engine, engine_names = intern_names(_pick(raw.columns.get("engine", empty), kept))
         instance, instance_names = intern_names(_pick(raw.columns.get("instance", empty), kept))
         return RecordBatch(
-            WorkTable(kinds[kept], tuple(features), np.ascontiguousarray(values.T)),
+            WorkTable(kinds[kept], tuple(features), values),
             cycle[kept].astype(np.uint64), start[kept], np.array(raw.numbers, np.uint64)[kept],
             engine, engine_names, instance, instance_names, self._list_left_out(),
         )  # fmt: skip
