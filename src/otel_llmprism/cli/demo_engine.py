@@ -30,6 +30,7 @@ class DemoEngine:
     service: str
     command: tuple[str, ...]
     fault: str = "none"
+    trigger: Path | None = None  # a file that says: the engine is known well enough to break something
 
 
 def choose_engine(
@@ -47,15 +48,18 @@ def choose_engine(
             "--engine vllm: vLLM is not installed here; give --engine-python PATH, the Python that has it, "
             "or take --engine mini"
         )
-    begin = ("--fault", fault, "--begin", f"{seconds * _LEARNED_SHARE:g}") if fault != "none" else ()
+    trigger = folder / "engine-is-known"
+    begin: tuple[str, ...] = ()
+    if fault != "none":
+        begin = ("--fault", fault, "--begin", f"{seconds * _LEARNED_SHARE:g}", "--trigger", str(trigger))
     if name == "mini" or found is None or fault in _MINI_FAULTS:
         module = ("-m", _ONE_FAULT if begin else "otel_llmprism.testing.mini_engine")
         words = (*begin, "--folder", str(folder / "engine")) if begin else ("--ranks", "2", *_MINI_LOAD)
         mini = (sys.executable, *module, "--seconds", str(seconds), *words)
-        return DemoEngine("the mini engine", "mini-engine", mini, fault)
+        return DemoEngine("the mini engine", "mini-engine", mini, fault, trigger)
     words = (*begin, "--python", str(found), "--folder", str(folder / "vllm"))
     program = (sys.executable, "-m", "otel_llmprism.testing.engine_demo", "--seconds", str(seconds))
-    return DemoEngine("vLLM", "vllm", (*program, *words), fault)
+    return DemoEngine("vLLM", "vllm", (*program, *words), fault, trigger)
 
 
 def run_engine(

@@ -52,7 +52,7 @@ def run_once(settings: DemoSettings, show: Callable[[DemoReport], None], progres
     log_path = settings.folder / "up.log"
     with log_path.open("w", encoding="utf-8") as log, start_up(settings.folder, ports, log) as up:
         wait_until_ready(up, log_path)
-        watch = FindingWatch(url, progress)
+        watch = FindingWatch(url, progress, settings.engine.trigger)
         engine = run_engine(settings.engine, settings.folder, ports["otlp_grpc"], progress, watch.look)
         report = read_report(url, engine, settings.engine.fault)
         show(report)
@@ -108,15 +108,19 @@ def wait_until_ready(up: subprocess.Popen[bytes], log_path: Path) -> None:
 
 
 class FindingWatch:
-    """Tells each finding once, as soon as the query API knows it."""
+    """Tells each finding once, as soon as the API knows it, and the engine when it may break."""
 
-    def __init__(self, url: str, progress: TextIO) -> None:
+    def __init__(self, url: str, progress: TextIO, trigger: Path | None = None) -> None:
+        self._trigger = trigger
         self._url = url
         self._progress = progress
         self._told: set[str] = set()
         self._began_s = time.monotonic()
 
     def look(self) -> None:
+        if self._trigger is not None and is_watching(self._url):
+            self._trigger.touch()
+            self._trigger = None
         for finding in list_findings(self._url):
             if finding["id"] not in self._told:
                 self._told.add(finding["id"])
@@ -125,6 +129,15 @@ class FindingWatch:
                 self._progress.write(f"{start}[{after_s:.0f} s] {tell_finding(finding)}\n")
                 self._progress.write(f"{' ' * 7}{self._url}/finding/{finding['id']}\n")
                 self._progress.flush()
+
+
+def is_watching(url: str) -> bool:
+    """Return whether some engine's normal is known by now."""
+    try:
+        engines = ask(f"{url}/api/llmprism/v1/engines")["engines"]
+    except (urllib.error.URLError, TimeoutError):
+        return False
+    return any(engine["state"] == "watching" for engine in engines)
 
 
 def list_findings(url: str) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from otel_llmprism.testing.programs import ProgramError, Programs
 ROUND = LoadPlan(count=48, seed=0, prompt_words=(16, 300), max_tokens=(8, 96), shares_prefix=0.3)
 CONCURRENCY = 12
 BURN_INTENSITY = 3.0
+HOLD_S = 30.0  # of the fault
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="how long to load (default %(default)s)")
     parser.add_argument("--fault", choices=("none", "cpu"), default="none", help="what to suffer")
     parser.add_argument("--begin", type=float, default=60.0, help="second of the load at which it begins")
+    parser.add_argument("--trigger", type=Path, help="a file: the fault begins when it appears, if earlier")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _leave)  # so that what was started is ended
     options.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,7 +61,10 @@ def run_engine(options: argparse.Namespace) -> dict[str, object]:
         requests, began_s = 0, time.monotonic()
         try:
             while time.monotonic() < began_s + seconds:
-                if options.fault == "cpu" and not faults and time.monotonic() >= began_s + options.begin:
+                is_time = time.monotonic() >= began_s + options.begin
+                is_time = is_time or (options.trigger is not None and options.trigger.exists())
+                if options.fault == "cpu" and not faults and is_time:
+                    seconds = min(seconds, time.monotonic() - began_s + HOLD_S)
                     burners.start(BURN_INTENSITY)
                     faults.append({"kind": kind.name, "accepted": kind.accepted, "subjects": kind.subjects})
                 asks = build_asks(replace(ROUND, seed=requests), f"demo-{requests}")

@@ -172,3 +172,4 @@ def test_faults_that_only_the_mini_engine_can_suffer_run_there(tmp_path: Path) -
     engine = choose_engine("auto", Path("/opt/engine/bin/python"), tmp_path, 80.0, "link")
     assert engine.title == "the mini engine"
     assert engine.command[engine.command.index("--begin") + 1] == "60"
+    assert engine.command[engine.command.index("--trigger") + 1] == str(engine.trigger)

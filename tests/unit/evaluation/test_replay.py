@@ -35,10 +35,15 @@ class ReaderStandIn:
         return bodies
 
 
+@dataclass
+class TrainerStandIn:
+    is_frozen: bool = False
+
+
 def build_state(now_ns: int = 0) -> tuple[ReplayState, CoreStandIn]:
     core = CoreStandIn()
     reader = cast("LedgerReader", ReaderStandIn())
-    return ReplayState(cast("SentinelCore", core), reader, Counters(), now_ns), core
+    return ReplayState(cast("SentinelCore", core), reader, Counters(), TrainerStandIn(), now_ns), core
 
 
 def build_body(at_s: float, event: str = EVENT_LEDGER) -> TimedBody:

@@ -73,6 +73,8 @@ def judge_recording(recording: Recording, seed: int) -> RecordingScore:
     warmup_ns = recording.origin_ns + int(facts["plan"]["sizes"]["warmup_s"] * _NS)
     state = build_replay(seed)
     learned = feed_bodies(state, cut_bodies(bodies, 0, warmup_ns))
+    # An episode comes minutes later in the data: every copy would find a fit due, and begin new charts.
+    state.trainer.is_frozen = True
     _count_quiet(score, learned, (warmup_ns - recording.origin_ns) / _NS)
     added = recording.read_added()
     for stretch in list_stretches(recording, facts["plan"]):

@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,13 +22,23 @@ from otel_llmprism.testing.programs import Program, ProgramError, Programs, wait
 
 ENGINE = "mini"
 _TIDY_S = 60.0
+_LONGEST_S = 3600.0
+_ORIGIN = "origin"
 _ENTER = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
 
 
-def record_mini(plan: RunPlan, cache: Path, endpoint: str = "", *, is_fresh: bool = False) -> Recording:
+def record_mini(
+    plan: RunPlan,
+    cache: Path,
+    endpoint: str = "",
+    *,
+    is_fresh: bool = False,
+    await_begin: Callable[[], None] | None = None,
+) -> Recording:
     """Return the recording of a plan, made now unless the cache has it; UnavailableError where it cannot be.
 
-    With an `endpoint` the engine ships to it as well, and what the cache has is not used.
+    With an `endpoint` the engine ships to it as well, and what the cache has is not used. With `await_begin`
+    the plan's second 0 is when that returns, and the engine is ended after the plan's seconds.
     """
     folder = cache / name_recording(plan, ENGINE)
     if (folder / "recording.json").exists() and not is_fresh and not endpoint:
@@ -41,25 +51,37 @@ def record_mini(plan: RunPlan, cache: Path, endpoint: str = "", *, is_fresh: boo
     try:
         for fault in before.values():
             fault.prepare()
-        _run(plan, folder, endpoint, before)
+        _run(plan, folder, endpoint, before, await_begin)
     finally:
         for fault in before.values():
             fault.close()
     return Recording(folder)
 
 
-def _run(plan: RunPlan, folder: Path, endpoint: str, before: Mapping[str, Fault]) -> None:
+def _run(
+    plan: RunPlan,
+    folder: Path,
+    endpoint: str,
+    before: Mapping[str, Fault],
+    await_begin: Callable[[], None] | None,
+) -> None:
     machine = describe_machine()
     write_schedule(folder / "schedule.jsonl", plan.list_entries())
     clock = Clock(time.monotonic_ns())
     with Programs(folder) as programs:
         engine = programs.start(
             "engine",
-            build_command(plan, folder, clock, before),
+            build_command(plan, folder, None if await_begin else clock, before),
             build_environment(folder, endpoint, plan.engine_id),
         )
         pids = wait_until(lambda: _read_pids(engine), "the engine does not say its pids")
+        if await_begin is not None:
+            await_begin()
+            clock = _begin_now(folder)
         faults = _strike(plan, clock, engine, before, EngineHandle(pids))
+        if await_begin is not None:
+            time.sleep(max(0.0, (clock.to_ns(plan.seconds) - time.monotonic_ns()) / 1e9))
+            engine.process.terminate()
         status = engine.wait(max(0.0, plan.seconds) + _TIDY_S)
         if status:
             raise ProgramError(f"the engine ended with {status}:\n{engine.read_log()[-2000:]}")
@@ -71,13 +93,18 @@ def _run(plan: RunPlan, folder: Path, endpoint: str, before: Mapping[str, Fault]
     (folder / "recording.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
 
 
-def build_command(plan: RunPlan, folder: Path, clock: Clock, before: Mapping[str, Fault]) -> list[str]:
+def build_command(plan: RunPlan, folder: Path, clock: Clock | None, before: Mapping[str, Fault]) -> list[str]:
     """Return what starts the engine of a plan, inside what was prepared for it."""
-    command = [sys.executable, "-m", "otel_llmprism.testing.mini_engine", "--seconds", str(plan.seconds)]
+    seconds = plan.seconds if clock is not None else _LONGEST_S
+    command = [sys.executable, "-m", "otel_llmprism.testing.mini_engine", "--seconds", str(seconds)]
     for name, value in plan.words.items():
         command += [f"--{name}", f"{value:.12g}"]
     command += ["--log-tokens", str(folder / "book.jsonl"), "--faults", str(folder / "schedule.jsonl")]
-    command += ["--fault-log", str(folder / "injected.jsonl"), "--fault-origin-ns", str(clock.origin_ns)]
+    command += ["--fault-log", str(folder / "injected.jsonl")]
+    if clock is not None:
+        command += ["--fault-origin-ns", str(clock.origin_ns)]
+    else:
+        command += ["--fault-origin-file", str(folder / _ORIGIN)]
     link, memory = before.get("link"), before.get("memory")
     if isinstance(link, LinkThrottle):
         command += ["--rank-address", link.address, "--rank-namespace", link.namespace]
@@ -101,6 +128,15 @@ def build_environment(folder: Path, endpoint: str, engine_id: str = "") -> dict[
         return environment | {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
     signals = ("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER")
     return environment | dict.fromkeys(signals, "none")
+
+
+def _begin_now(folder: Path) -> Clock:
+    """Tell the engine that the plan begins now."""
+    clock = Clock(time.monotonic_ns())
+    whole = folder / f"{_ORIGIN}.new"
+    whole.write_text(str(clock.origin_ns), encoding="utf-8")
+    whole.rename(folder / _ORIGIN)
+    return clock
 
 
 def _strike(

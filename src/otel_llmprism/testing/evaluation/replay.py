@@ -5,6 +5,7 @@ import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import dropwhile
+from typing import Protocol
 
 import numpy as np
 
@@ -61,6 +62,12 @@ class Verdict:
         )
 
 
+class Freezable(Protocol):
+    """A trainer that can be told to train no more."""
+
+    is_frozen: bool
+
+
 @dataclass(slots=True)
 class ReplayState:
     """The core with its reader, and how far time has come; copied as one."""
@@ -68,6 +75,7 @@ class ReplayState:
     core: SentinelCore
     reader: LedgerReader
     counters: Counters
+    trainer: Freezable
     now_ns: int = 0  # real time of the data
 
     def copy(self) -> "ReplayState":

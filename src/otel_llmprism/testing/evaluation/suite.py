@@ -15,8 +15,9 @@ from otel_llmprism.testing.programs import ProgramError
 
 SHORT_KINDS = ("none", "operator", "scheduler", "slow_rank", "cpu_quota_rank")
 SHORT_VLLM_KINDS = ("none", "operator", "cpu_quota")
-SHORT = PlanSizes(warmup_s=75.0, fault_s=8.0, rest_s=8.0, repeats=1)
-FULL = PlanSizes(warmup_s=120.0, fault_s=10.0, rest_s=10.0, repeats=30)
+# Long enough for a first model, and for charts that have limits by it.
+SHORT = PlanSizes(warmup_s=105.0, fault_s=6.0, rest_s=6.0, repeats=1)
+FULL = PlanSizes(warmup_s=180.0, fault_s=10.0, rest_s=10.0, repeats=30)
 _RUNS = 30  # of clear intensity, of each kind, in the full one
 _EPISODES = 40  # of one recording: then an engine with other defaults
 

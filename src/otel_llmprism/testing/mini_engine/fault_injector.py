@@ -8,19 +8,27 @@ from typing import TextIO
 
 from otel_llmprism.testing.mini_engine.fault_schedule import Entry, Manner, Place
 
+_LOOK_EVERY_NS = 100_000_000
 _WITHIN_STEP = (Place.OPERATOR, Place.RANK)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FaultPlan:
-    """What every process of one run is told; `log` is a file a process, its rank as suffix."""
+    """What every process of one run is told; `log` is a file a process, its rank as suffix.
+
+    Where the origin is not known yet, `origin_file` will tell it; until then nothing is on.
+    """
 
     entries: tuple[Entry, ...] = ()
     origin_ns: int = 0  # CLOCK_MONOTONIC
     log: Path | None = None
+    origin_file: Path | None = None
+    _looked_ns: int = 0
 
     def find_entry(self, place: Place, now_ns: int, rank: int = 0) -> Entry | None:
         """Return what is on now at a place."""
+        if self.origin_file is not None and not self._look_for_origin(now_ns):
+            return None
         since_s = (now_ns - self.origin_ns) / 1e9
         for entry in self.entries:
             if entry.place is place and entry.begin_s <= since_s < entry.end_s:
@@ -28,6 +36,14 @@ class FaultPlan:
                     continue
                 return entry
         return None
+
+    def _look_for_origin(self, now_ns: int) -> bool:
+        if self.origin_file is not None and now_ns - self._looked_ns > _LOOK_EVERY_NS:
+            self._looked_ns = now_ns
+            if self.origin_file.exists():
+                self.origin_ns = int(self.origin_file.read_text(encoding="utf-8"))
+                self.origin_file = None
+        return self.origin_file is None
 
 
 class FaultInjector:

@@ -95,6 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--log-tokens", default="", metavar="FILE", help="the engine's own book, JSON lines")
     add("--faults", default="", metavar="FILE", help="what is to be slow and when, JSON lines")
     add("--fault-origin-ns", type=int, default=0, metavar="NS", help="CLOCK_MONOTONIC of their second 0")
+    add("--fault-origin-file", default="", metavar="FILE", help="it will hold that, and appear later")
     add("--fault-log", default="", metavar="FILE", help="the time that was added, JSON lines, a file a rank")
     add("--rank-address", default="", metavar="IP", help="ranks meet here by TCP instead of pipes")
     add("--rank-namespace", default="", metavar="NAME", help="network namespace of the ranks beyond 0")
@@ -105,7 +106,9 @@ def _read_faults(options: argparse.Namespace) -> FaultPlan:
     if not options.faults:
         return FaultPlan()
     log = Path(options.fault_log) if options.fault_log else None
-    return FaultPlan(read_schedule(Path(options.faults)), options.fault_origin_ns or time.monotonic_ns(), log)
+    later = Path(options.fault_origin_file) if options.fault_origin_file else None
+    origin_ns = options.fault_origin_ns or time.monotonic_ns()
+    return FaultPlan(read_schedule(Path(options.faults)), origin_ns, log, later)
 
 
 def _read_config(options: argparse.Namespace) -> EngineConfig:
