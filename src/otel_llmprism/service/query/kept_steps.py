@@ -1,8 +1,8 @@
 # A finding's steps -> where the page finds each: its trace by the derived id, and whether the store holds it.
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Any, Protocol
 
 from otel_llmprism.exporters.store.connection_pool import QuestionTooLongError, StoreUnreadableError
-from otel_llmprism.exporters.store.reader import StoreReader
 from otel_llmprism.model.findings import Finding
 from otel_llmprism.model.ids import derive_span_id, derive_step_trace_id
 from otel_llmprism.semconv.step import SPAN_STEP
@@ -11,8 +11,17 @@ MAX_STEPS = 300
 _Ids = tuple[bytes, bytes]
 
 
-def find_kept_steps(finding: Finding, reader: StoreReader) -> list[dict[str, Any]]:
-    """Return the onset, the worst, the recovery and the affected steps; `is_stored` is null when unknown."""
+class SpanNames(Protocol):
+    """The part of the store's reader in use."""
+
+    def read_names(self, ids: Iterable[_Ids]) -> Collection[_Ids]: ...
+
+
+def find_kept_steps(finding: Finding, reader: SpanNames | None) -> list[dict[str, Any]]:
+    """Return the onset, the worst, the recovery and the affected steps.
+
+    `is_stored` is null where it is unknown: without a store (`reader` None), or when it cannot be read.
+    """
     wanted = [(ref.run, ref.step, ref.why) for ref in finding.steps]
     named = {(run, step) for run, step, _ in wanted}
     affected = ((finding.run, step, "affected") for step in finding.affected.steps)
@@ -42,7 +51,9 @@ def _find_ids(engine_id: str, run: str, step: int) -> _Ids | None:
     return trace_id, derive_span_id(trace_id, SPAN_STEP)
 
 
-def _read_stored(ids: list[_Ids], reader: StoreReader) -> set[_Ids] | None:
+def _read_stored(ids: list[_Ids], reader: SpanNames | None) -> set[_Ids] | None:
+    if reader is None:
+        return None
     try:
         return set(reader.read_names(ids))
     except (QuestionTooLongError, StoreUnreadableError):  # the finding is worth showing without it

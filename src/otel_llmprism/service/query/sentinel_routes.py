@@ -9,13 +9,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
-from otel_llmprism.exporters.store.reader import StoreReader
 from otel_llmprism.model.findings import Finding, FindingState
 from otel_llmprism.service.query import parameters
 from otel_llmprism.service.query import sentinel_json as shapes
 from otel_llmprism.service.query.answer import Answering
 from otel_llmprism.service.query.errors import BadParameterError, QueryError
-from otel_llmprism.service.query.kept_steps import find_kept_steps
+from otel_llmprism.service.query.kept_steps import SpanNames, find_kept_steps
 from otel_llmprism.service.query.llmprism_routes import PREFIX, shape_error
 from otel_llmprism.service.query.merge_blocks import merge_blocks
 from otel_llmprism.service.query.sentinel_view import FindingView, SentinelView
@@ -41,7 +40,7 @@ class SentinelApi:
     """Each method answers one request."""
 
     view: SentinelView
-    reader: StoreReader
+    reader: SpanNames | None  # None: a service without a store
     read_time_ns: Callable[[], int]
 
     def build_routes(self, places: threading.Semaphore) -> list[BaseRoute]:
