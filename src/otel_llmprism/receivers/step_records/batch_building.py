@@ -46,9 +46,8 @@ class BatchBuilder:
         for row in sorted(reasons):
             self.report(raw.places[row], reasons[row])
         kept = np.setdiff1d(np.arange(len(cycle)), np.fromiter(reasons, np.int64, len(reasons)))
-        values = np.array([features[name][kept] for name in features], np.float64).reshape(
-            len(features), len(kept)
-        )
+        columns = [column[kept] for column in features.values()]
+        values = np.stack(columns, axis=1) if columns else np.empty((len(kept), 0))
         engine, engine_names = intern_names(_pick(raw.columns.get("engine", empty), kept))
         instance, instance_names = intern_names(_pick(raw.columns.get("instance", empty), kept))
         return RecordBatch(
