@@ -18,6 +18,8 @@ CHARTED = (StepKind.PREFILL, StepKind.DECODE, StepKind.MIXED, StepKind.TRAIN)
 RESTART_STEPS = 1_000  # ids that fall back further, at a later time, are those of a new run
 DEFAULT_SPREAD = 0.1  # where a model states none
 MAX_RATIO = 30.0
+SPREADS = 1e-4, 10.0  # what lies outside means nothing and would overflow
+WEIGHTS = 1e-9, 1e9  # s
 IS_CHARTED = np.isin(np.arange(256), CHARTED)
 
 
@@ -41,7 +43,7 @@ class EngineCharts:
         expected_ns, spread = expectation.expected_ns[rows], expectation.spread[rows]
         is_known = expectation.is_known[rows]
         residual = self._find_residual(cycle_ns[rows], expected_ns)
-        spread = np.where(np.isfinite(spread) & (spread > 0), spread, DEFAULT_SPREAD)
+        spread = np.clip(np.where(np.isfinite(spread) & (spread > 0), spread, DEFAULT_SPREAD), *SPREADS)
         flags = np.zeros(len(residual), dtype=np.uint8)
         widened = np.where(is_known > 0, spread, UNKNOWN_WIDENING * spread)
         for code in sorted(set(kind[rows].tolist())):
@@ -73,7 +75,7 @@ class EngineCharts:
             table = np.stack(
                 [
                     scored.residual[rows],
-                    scored.expected_ns[rows] / 1e9,
+                    np.clip(scored.expected_ns[rows] / 1e9, *WEIGHTS),
                     scored.spread[rows],
                     scored.is_known[rows] > 0,
                 ]
@@ -89,7 +91,9 @@ class EngineCharts:
         self.counts["no_residual"] += int(np.count_nonzero(~usable))
         ratio = np.clip(log_ratio[usable], -MAX_RATIO, MAX_RATIO)
         rows = len(ratio)
-        table = np.stack([ratio, weight[usable], np.full(rows, DEFAULT_SPREAD), np.ones(rows)])
+        table = np.stack(
+            [ratio, np.clip(weight[usable], *WEIGHTS), np.full(rows, DEFAULT_SPREAD), np.ones(rows)]
+        )
         return self._find_chart(series, 0).add(to_time(time_ns[usable]), table)
 
     def advance(self, time_ns: int, *, series: tuple[Series, ...] = tuple(Series)) -> list[ChartReading]:
@@ -137,7 +141,7 @@ class EngineCharts:
     def _find_residual(self, cycle_ns: U64, expected_ns: F64) -> F64:
         is_told = (cycle_ns > 0) & (cycle_ns < UNKNOWN) & np.isfinite(expected_ns) & (expected_ns > 0)
         cycle = np.where(is_told, cycle_ns, 1).astype(np.float64)
-        ratio = np.log(cycle / np.where(is_told, expected_ns, 1.0))
+        ratio = np.log(cycle) - np.log(np.where(is_told, expected_ns, 1.0))
         residual: F64 = np.where(is_told, np.clip(ratio, -MAX_RATIO, MAX_RATIO), np.nan)
         return residual
 
