@@ -91,6 +91,7 @@ def format_report(found: dict[str, Any], heap_mib: float, import_mib: float) -> 
     places = "\n".join(
         f"| `{name}` | {calls / len(steps):.2f} | {spent / calls / 1e3:.1f} |"
         for name, (calls, spent) in found["places"].items()
+        if calls
     )
     for low, high in BATCHES:
         for fewest, most in (*MOVES, (0, 1000)):
