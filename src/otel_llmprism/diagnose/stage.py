@@ -147,7 +147,9 @@ class Diagnosis(MarkedBook):
         is_open = [
             one for one in self._book.incidents.values() if one.is_open and facts.engine_id in one.engines
         ]
-        state = "alarm" if facts.charts.has_alarm() else "watching" if facts.charts.limited else "learning"
+        state = (
+            "alarm" if facts.charts.has_alarm() else "watching" if facts.charts.has_limits() else "learning"
+        )
         return {
             "id": facts.engine_id,
             "run": facts.run,

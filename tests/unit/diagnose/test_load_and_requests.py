@@ -1,6 +1,8 @@
 # Faults outside the steps: the front end, the queue, the cache, and silence.
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 ONSET_S = 22.3
@@ -45,3 +47,16 @@ def test_nothing_but_a_hang_is_told_before_charts_have_limits(stage: Any) -> Non
 
 def test_engine_whose_exporter_is_gone_does_not_hang(stage: Any) -> None:
     assert play_one(stage, 4, "hang", 2.0, has_host=False) == []
+
+
+def test_queue_behind_steps_of_which_nothing_is_expected_is_no_overload(stage: Any) -> None:
+    scene = stage.scene(seed=5, faults=[stage.fault("overload", ONSET_S, 80.0, 1.5)])
+    real = scene.build_batch
+
+    def forget(*words: Any) -> Any:
+        tables, scored = real(*words)
+        return tables, replace(scored, expected_ns=np.full(len(scored), np.nan))
+
+    scene.build_batch = forget
+    theatre = stage.theatre()
+    assert theatre.play(scene, until_s=35.0) == []

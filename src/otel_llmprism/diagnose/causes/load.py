@@ -13,8 +13,9 @@ def find_load(case: Case) -> Iterator[Candidate]:
     """Yield want of cache where the cache is full or requests are put back, else overload."""
     waiting = compare_waiting(case)
     busy = case.sum("busy_s")
-    if busy <= 0 or waiting.delta <= 0 or case.sum("excess_s") > _SLOW_STEPS * busy:
-        return
+    scored = case.sum("scored_s")
+    if waiting.delta <= 0 or scored <= busy / 2 or case.sum("excess_s") > _SLOW_STEPS * scored:
+        return  # without an expectation nobody knows whether steps are as expected
     preemptions = case.compare_rate("preemptions")
     span = busy + case.sum("gap_s")
     usage = case.compare("kv_s", "busy_s", "1")

@@ -23,7 +23,6 @@ class Alarm:
 @dataclass(slots=True)
 class ChartNotes:
     alarms: dict[ChartKey, Alarm] = field(default_factory=dict)
-    limited: set[Series] = field(default_factory=set)  # series of which a chart has limits
     blocks: list[tuple[int, ChartReading]] = field(default_factory=list)  # of steps, by end
 
     def take(self, reading: ChartReading, anchor: Anchor) -> None:
@@ -32,11 +31,16 @@ class ChartNotes:
             return
         end = to_real(reading.end_ns, anchor)
         onset = to_real(reading.onset_ns, anchor) or to_real(reading.begin_ns, anchor)
-        if not math.isnan(reading.upper_limit):
-            self.limited.add(reading.key.series)
         self.alarms[reading.key] = Alarm(reading, onset, end)
         if reading.key.series is Series.CYCLE:
             self.blocks = [*self.blocks[-MAX_LIMITS:], (end, reading)]
+
+    def has_limits(self) -> bool:
+        """Return whether a chart of steps has limits now; a new regime has none at first."""
+        return any(
+            key.series is Series.CYCLE and not math.isnan(alarm.reading.upper_limit)
+            for key, alarm in self.alarms.items()
+        )
 
     def has_alarm(self) -> bool:
         return any(alarm.reading.is_alarm for alarm in self.alarms.values())

@@ -48,6 +48,8 @@ def find_triggers(facts: EngineFacts, config: DiagnosisConfig, now_ns: int) -> I
 
 
 def _find_charted(facts: EngineFacts, config: DiagnosisConfig, domain: Domain) -> Trigger | None:
+    if domain is not Domain.STEPS and not facts.charts.has_limits():
+        return None  # whose victims requests are, only steps with limits can tell
     alarm = _find_alarm(facts, domain)
     onset_ns = _find_onset(facts, domain, alarm)
     single_ns = _find_single(facts, config) if domain is Domain.STEPS else 0
@@ -85,7 +87,7 @@ def _find_onset(facts: EngineFacts, domain: Domain, alarm: Alarm | None) -> int:
     """Return since when the limits are crossed, 0 if they are not."""
     if alarm is not None:
         return max(alarm.onset_ns, facts.newest_ns - _MAX_ONSET_NS)
-    if domain is Domain.QUEUE and Series.CYCLE in facts.charts.limited:
+    if domain is Domain.QUEUE:
         # Requests that are put back are scheduled for the first time no more: no chart of queues sees them.
         begin_ns, end_ns = facts.newest_ns - 5 * S_NS, facts.newest_ns
         span_s = facts.bins.sum_between("busy_s", begin_ns, end_ns)
@@ -98,7 +100,7 @@ def _find_onset(facts: EngineFacts, domain: Domain, alarm: Alarm | None) -> int:
 
 def _find_single(facts: EngineFacts, config: DiagnosisConfig) -> int:
     """Return when a step began that took far too long, 0 if none did since the last look."""
-    if Series.CYCLE not in facts.charts.limited:
+    if not facts.charts.has_limits():
         return 0
     for slow in facts.slow:
         limit_s = max(config.single_step_ratio * slow.expected_s, config.single_step_s)
