@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from otel_llmprism.semconv.step import SPAN_STEP
 
 _START_S, _SETTLE_S, _STOP_S = 30.0, 15.0, 20.0
 _POLL_S = 0.25
+_RECENT_S = 10
 _PORTS = {"otlp_grpc": 4317, "otlp_http": 4318, "ui": 8317}
 _PORT_TRIES = 3
 
@@ -132,12 +134,15 @@ class FindingWatch:
 
 
 def is_watching(url: str) -> bool:
-    """Return whether some engine's normal is known by now."""
+    """Return whether some engine is held against limits by now: a model alone raises no alarm."""
+    base = f"{url}/api/llmprism/v1/engines"
     try:
-        engines = ask(f"{url}/api/llmprism/v1/engines")["engines"]
+        known = [engine for engine in ask(base)["engines"] if engine["state"] == "watching"]
+        names = [urllib.parse.quote(engine["id"], safe="") for engine in known]
+        series = [ask(f"{base}/{name}/series?seconds={_RECENT_S}")["blocks"] for name in names]
     except (urllib.error.URLError, TimeoutError):
         return False
-    return any(engine["state"] == "watching" for engine in engines)
+    return any(block["upper_s"] is not None for blocks in series for block in blocks)
 
 
 def list_findings(url: str) -> list[dict[str, Any]]:

@@ -173,3 +173,38 @@ def test_faults_that_only_the_mini_engine_can_suffer_run_there(tmp_path: Path) -
     assert engine.title == "the mini engine"
     assert engine.command[engine.command.index("--begin") + 1] == "60"
     assert engine.command[engine.command.index("--trigger") + 1] == str(engine.trigger)
+
+
+def answer_with(blocks: list[dict[str, object]], state: str) -> object:
+    def ask(url: str) -> dict[str, object]:
+        if "/series" in url:
+            assert "/engines/e%2Fdp0/series" in url
+            return {"blocks": blocks}
+        return {"engines": [{"id": "e/dp0", "state": state}]}
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("state", "upper_s", "is_known"),
+    [("learning", 0.1, False), ("watching", None, False), ("watching", 0.1, True)],
+)
+def test_demo_strikes_once_the_engine_is_held_against_limits(
+    monkeypatch: pytest.MonkeyPatch, state: str, upper_s: float | None, is_known: bool
+) -> None:
+    monkeypatch.setattr(demo_run, "ask", answer_with([{"upper_s": upper_s}], state))
+    assert demo_run.is_watching("http://127.0.0.1:1") is is_known
+
+
+def test_finding_is_told_once_and_the_engine_is_told_when_it_may_break(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(demo_run, "is_watching", lambda _url: True)
+    monkeypatch.setattr(demo_run, "list_findings", lambda _url: [FOUND])
+    told = io.StringIO()
+    watch = demo_run.FindingWatch("http://127.0.0.1:1", told, tmp_path / "known")
+    watch.look()
+    watch.look()
+    assert (tmp_path / "known").exists()
+    assert told.getvalue().count("cpu_contention host node: burns") == 1
+    assert "http://127.0.0.1:1/finding/1" in told.getvalue()
