@@ -46,6 +46,7 @@ class Chart:
         self._recent: deque[RecentBlock] = deque(maxlen=MEMORY)
         self._looks: deque[RecentLook] = deque(maxlen=MEMORY)
         self._best_look = NO_LOOK
+        self._owes_step_limits = False
 
     def add(self, time_ns: I64, rows: F64) -> list[ChartReading]:
         return self._take(list(self._builder.add(time_ns, rows)))
@@ -62,6 +63,7 @@ class Chart:
         self.history = BlockHistory(self.config)
         self.alarm = Alarm()
         self.grace = self.config.grace_blocks
+        self._owes_step_limits = False
         self._recent.clear()
         self._looks.clear()
         self._best_look = NO_LOOK
@@ -143,13 +145,16 @@ class Chart:
         self.counts["alarms"] += 1
 
     def _learn(self) -> None:
-        if not self.history.is_due():
-            return
-        name = f"{self.key.engine_id}\0{self.key.series}\0{self.key.kind}\0{self.regime}"
-        rng = np.random.default_rng([self.seed, zlib.crc32(name.encode()), self.history.admitted])
-        self.limits = fit_limits(self.history.read(), self.config, rng)
-        self.flagger.limits = fit_step_limits(*self.history.read_steps(), self.config)
-        self.counts["fits"] += 1
+        """Fit what is due, the limits of blocks and of single steps at different blocks to spare the path."""
+        if self._owes_step_limits:
+            self._owes_step_limits = False
+            self.flagger.limits = fit_step_limits(*self.history.read_steps(), self.config)
+        elif self.history.is_due():
+            name = f"{self.key.engine_id}\0{self.key.series}\0{self.key.kind}\0{self.regime}"
+            rng = np.random.default_rng([self.seed, zlib.crc32(name.encode()), self.history.admitted])
+            self.limits = fit_limits(self.history.read(), self.config, rng)
+            self._owes_step_limits = True
+            self.counts["fits"] += 1
 
     def _tell(self, block: Block, verdict: Verdict | None, *, is_recovered: bool = False) -> ChartReading:
         on = self.alarm.is_on

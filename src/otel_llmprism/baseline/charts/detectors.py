@@ -9,7 +9,7 @@ from otel_llmprism.model.charts import Detector
 from otel_llmprism.model.steps import F64
 
 SUMS = (Detector.WINDOW, Detector.EWMA, Detector.CUSUM)
-EWMA_REACH = 40  # blocks; what is older weighs less than 0.0002
+EWMA_REACH = 25  # blocks; what is older weighs less than 0.004
 CAP = 3.0  # times the limit: a CUSUM goes no higher, so that it comes down again in bounded time
 
 
