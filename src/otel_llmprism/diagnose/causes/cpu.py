@@ -45,5 +45,6 @@ def find_cpu_contention(case: Case) -> Iterator[Candidate]:
 
 def _compare_waits(case: Case, node: str) -> Change | None:
     """Return the threads' waiting; where the kernel does not tell it, the host's pressure."""
-    waits = compare_waits(case, node)
-    return waits if waits is not None else case.compare_host(node, "system.pressure_s/cpu/some")
+    if case.facts.hosts[node].ring.list_names("wait/"):
+        return compare_waits(case, node)
+    return case.compare_host(node, "system.pressure_s/cpu/some")

@@ -3,7 +3,7 @@ import math
 from collections.abc import Mapping
 
 from otel_llmprism.diagnose.causes.case import Case, Change
-from otel_llmprism.diagnose.kinds import SubjectType
+from otel_llmprism.diagnose.kinds import Domain, SubjectType
 from otel_llmprism.model.findings import Subject
 
 _DOMINANT = 0.7  # of what all ranks lost
@@ -30,6 +30,8 @@ def compare_waits(case: Case, node: str) -> Change | None:
     By process, and only what grew: while one rank is held back the others sleep, and wait less than before.
     """
     names = case.facts.hosts[node].ring.list_names("wait/")
+    if case.domain is Domain.FRONT_END:  # held up by its own processes, not by those that compute steps
+        names = [name for name in names if name == "wait/rest"]
     changes = [change for name in names if (change := case.compare_host(node, name)) is not None]
     if not changes:
         return None

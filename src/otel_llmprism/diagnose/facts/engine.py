@@ -25,7 +25,6 @@ MAX_SPANS = 32
 MAX_SLOW = 64
 MAX_STEP_TIMES = 4096
 MAX_LOST = 100_000  # steps at once; more is another run
-SLOW_NS = 3_000_000_000
 
 
 @dataclass(slots=True)
@@ -95,10 +94,6 @@ class EngineFacts:
             first, last = self.unhealthy.pop()
             begin_ns, end_ns = min(first, begin_ns), max(last, end_ns)
         self.unhealthy = [*self.unhealthy[-MAX_SPANS:], (begin_ns, end_ns)]
-
-    def forget_slow(self) -> None:
-        """Let go of slow steps that were looked at long enough."""
-        self.slow = [slow for slow in self.slow if slow.time_ns > self.newest_ns - SLOW_NS]
 
     @property
     def newest_ns(self) -> int:

@@ -20,6 +20,8 @@ _YOUNG_NS = 15 * S_NS
 _LOOKS_TO_CHANGE = 2  # that agree, before an incident is named anew
 _SHARED_SHARE = 0.15  # of the excess, enough to join what was found on the same host already
 _SAME_ONSET_NS = 5 * S_NS
+_SLOW_NS = 3 * S_NS
+_HEAR_STEPS_NS = 3 * S_NS
 
 
 @dataclass(slots=True)
@@ -40,18 +42,19 @@ class IncidentDesk:
 
     def review(self, facts: EngineFacts, now_ns: int) -> None:
         """Follow one engine's triggers."""
-        standing = set()
-        for trigger in find_triggers(facts, self.config, now_ns):
-            standing.add((facts.engine_id, trigger.domain))
+        triggers = list(find_triggers(facts, self.config, now_ns))
+        standing = {(facts.engine_id, trigger.domain) for trigger in triggers}
+        for trigger in triggers:
             facts.note_unhealthy(trigger.onset_ns, trigger.end_ns)
             incident = self.book.find_claiming(facts.engine_id, trigger.domain, trigger.onset_ns)
             if incident is not None:
                 self._follow(incident, facts, trigger, now_ns)
-            elif trigger.is_over:
+            elif trigger.is_over and not self._may_be_victim(facts.engine_id, trigger, standing, now_ns):
                 self._weigh(facts, trigger, now_ns)
         for key in [key for key in self.pending if key[0] == facts.engine_id and key not in standing]:
             del self.pending[key]
-        facts.forget_slow()
+        # A slow step may need a look at its host that is still to come.
+        facts.slow = [slow for slow in facts.slow if slow.time_ns > facts.newest_ns - _SLOW_NS]
 
     def close_quiet(self, engines: dict[str, EngineFacts], now_ns: int) -> None:
         """Close incidents that are over, with the step at which they recovered."""
@@ -61,6 +64,17 @@ class IncidentDesk:
                 incident.add_step(facts.find_step(incident.last_over_ns, "recovery"))
             self.doubts.pop(incident.id, None)
             self.looked_ns.pop(incident.id, None)
+
+    def _may_be_victim(
+        self, engine_id: str, trigger: Trigger, standing: set[tuple[str, Domain]], now_ns: int
+    ) -> bool:
+        """Return whether requests suffer while steps are suspected: those are heard first, for a while."""
+        if trigger.domain in {Domain.STEPS, Domain.SILENCE} or (engine_id, Domain.STEPS) not in standing:
+            return False
+        if self.book.find_claiming(engine_id, Domain.STEPS, trigger.onset_ns) is not None:
+            return False
+        pending = self.pending.setdefault((engine_id, trigger.domain), Pending(now_ns, trigger.onset_ns))
+        return now_ns < pending.first_ns + _HEAR_STEPS_NS
 
     def _weigh(self, facts: EngineFacts, trigger: Trigger, now_ns: int) -> None:
         key = (facts.engine_id, trigger.domain)
