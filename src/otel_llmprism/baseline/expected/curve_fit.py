@@ -11,6 +11,7 @@ from otel_llmprism.baseline.expected.features import (
     build_tree_inputs,
     count_monotone_inputs,
 )
+from otel_llmprism.baseline.expected.linear_fit import fit_linear
 from otel_llmprism.baseline.expected.part import MAX_CORRECTION, Curve
 from otel_llmprism.baseline.expected.settings import FitSettings
 from otel_llmprism.baseline.expected.structure_fit import fit_structure
@@ -37,21 +38,29 @@ class Lesson:
 def fit_shape(lesson: Lesson, rng: np.random.Generator) -> Curve:
     """Return a curve without trees."""
     rows, log_cycle = lesson.rows, lesson.log_cycle
-    offset = np.zeros(len(lesson.space.modes))
     mode = rows.mode.astype(np.intp)
-    structure = fit_structure(rows.work, log_cycle, lesson.settings, rng)
+    offset = np.zeros(len(lesson.space.modes))
+    curve = _fit_structures(lesson, offset, log_cycle, rng)
     if len(offset) > 1:
-        offset = _measure_modes(log_cycle - structure.predict_log(rows.work), mode, len(offset))
-        structure = fit_structure(rows.work, log_cycle - offset[mode], lesson.settings, rng)
-    shape = structure.predict_log(rows.work)
-    return Curve(structure, offset, 1.0, float(shape.min()), float(shape.max()), build_no_trees())
+        offset = _measure_modes(log_cycle - curve.predict_shape(rows), mode, len(offset))
+        curve = _fit_structures(lesson, offset, log_cycle - offset[mode], rng)
+    return curve
+
+
+def _fit_structures(lesson: Lesson, offset: F64, log_cycle: F64, rng: np.random.Generator) -> Curve:
+    work = lesson.rows.work
+    fits = (fit_structure, fit_linear)
+    structures = tuple(fit(work, log_cycle, lesson.settings, rng) for fit in fits)
+    curve = Curve(structures, offset, 1.0, 0.0, 0.0, build_no_trees())
+    shape = curve.predict_shape(lesson.rows)
+    return replace(curve, low=float(shape.min()), high=float(shape.max()))
 
 
 def add_trees(curve: Curve, lesson: Lesson, weight: float, seed: int) -> Curve:
     """Return the curve with trees that learn what it leaves over, and 1 - weight of the structure anew."""
     bare = replace(curve, weight=weight, trees=build_no_trees())
     left = lesson.log_cycle - bare.predict_log(lesson.space, lesson.rows)
-    inside = np.clip(curve.structure.predict_log(lesson.rows.work), curve.low, curve.high)
+    inside = np.clip(curve.predict_shape(lesson.rows), curve.low, curve.high)
     inputs = build_tree_inputs(lesson.space, lesson.rows, inside)
     monotone = count_monotone_inputs(lesson.space)
     return replace(bare, trees=learn_trees(inputs, left, monotone, lesson.settings, seed))

@@ -38,7 +38,7 @@ def fit_expected(
             notes.append(f"Kind {kind} was left out: {len(rows)} steps in {distinct} groups.")
             continue
         rng = np.random.default_rng((seed & 0xFFFFFFFF, int(kind)))
-        rows = rows[choose_rows(number_cells(work.kind[rows], work.values[rows]), settings.max_rows, rng)]
+        rows = rows[_thin_rows(work, rows, settings.max_rows, rng)]
         table = WorkTable(work.kind[rows], work.names, work.values[rows])
         log_cycle = np.log(cycle_ns[rows].astype(np.float64))
         space = learn_space(table, log_cycle, settings.max_features)
@@ -52,6 +52,11 @@ def fit_expected(
         if not part.is_earned
     ]
     return seal_model(tuple(parts), tuple(notes))
+
+
+def _thin_rows(work: WorkTable, rows: Rows, most: int, rng: np.random.Generator) -> Rows:
+    cells = number_cells(work.kind[rows], work.values[rows])
+    return choose_rows(cells, most, rng.random(len(rows)))
 
 
 def _fit_part(kind: int, lesson: Lesson, groups: Groups, rng: np.random.Generator) -> KindPart:

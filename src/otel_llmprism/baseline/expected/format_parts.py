@@ -13,9 +13,10 @@ from otel_llmprism.baseline.expected.trees import LEAVES, SPLITS, Trees
 
 MAX_NAMES = 64
 MAX_NAME_CHARACTERS = 200
+MAX_STRUCTURES = 4
 MAX_MEMBERS = 16
 MAX_RESOURCES = 16
-MAX_TERMS = 64
+MAX_TERMS = 256
 MAX_TREES = 2000
 MAX_RAMPS = MAX_TREES * SPLITS
 MAX_INPUT = 1e30
@@ -26,11 +27,10 @@ MAX_STEPS = 1 << 53
 
 def describe_part(part: KindPart, arrays: list[AnyArray]) -> dict[str, Any]:
     """Return the part's place in the header; append its arrays."""
-    space, curve, structure, trees, support = (
-        part.space, part.curve, part.curve.structure, part.curve.trees, part.support,
-    )  # fmt: skip
+    space, curve, trees, support = part.space, part.curve, part.curve.trees, part.support
     arrays += [space.work_fill, space.free_fill, space.modes]
-    arrays += [structure.level, structure.log_hinge, structure.power, structure.sharpness]
+    for one in curve.structures:
+        arrays += [one.level, one.log_hinge, one.power, one.sharpness]
     arrays += [curve.mode_offset, trees.ramp_feature, trees.ramp_low, trees.ramp_high, trees.ramp, trees.leaf]
     arrays += [support.places, support.edges, support.spread]
     report = part.report
@@ -38,8 +38,10 @@ def describe_part(part: KindPart, arrays: list[AnyArray]) -> dict[str, Any]:
         "kind": part.kind, "earned": int(part.is_earned),
         "work": list(space.work_names), "free": list(space.free_names), "modes": len(space.modes),
         "pairs": [place for pair in space.pairs for place in pair],
-        "members": structure.level.shape[0], "terms": structure.level.shape[1],
-        "resources": structure.resources,
+        "structures": [
+            {"members": one.level.shape[0], "terms": one.level.shape[1], "resources": one.resources}
+            for one in curve.structures
+        ],
         "weight": curve.weight, "low": curve.low, "high": curve.high,
         "ramps": len(trees.ramp_feature), "trees": len(trees.ramp),
         "places": len(support.places), "edges": len(support.edges),
@@ -52,8 +54,11 @@ def describe_part(part: KindPart, arrays: list[AnyArray]) -> dict[str, Any]:
 def read_part(reader: FormatReader, told: dict[str, Any]) -> KindPart:
     """Return the part; the reader stands at its first array."""
     space = _read_space(reader, told)
-    structure = _read_structure(reader, told, len(space.work_names))
-    curve = _read_curve(reader, told, space, structure)
+    shapes = reader.read_objects(told, "structures", MAX_STRUCTURES)
+    if not shapes:
+        refuse("a part has no structure")
+    structures = tuple(_read_structure(reader, shape, len(space.work_names)) for shape in shapes)
+    curve = _read_curve(reader, told, space, structures)
     return KindPart(
         reader.read_count(told, "kind", 0, 255),
         bool(reader.read_count(told, "earned", 0, 1)),
@@ -104,7 +109,7 @@ def _read_structure(reader: FormatReader, told: dict[str, Any], features: int) -
 
 
 def _read_curve(
-    reader: FormatReader, told: dict[str, Any], space: FeatureSpace, structure: Structure
+    reader: FormatReader, told: dict[str, Any], space: FeatureSpace, structures: tuple[Structure, ...]
 ) -> Curve:
     ramps = reader.read_count(told, "ramps", 0, MAX_RAMPS)
     trees = reader.read_count(told, "trees", 0, MAX_TREES)
@@ -124,7 +129,7 @@ def _read_curve(
     )
     if (grown.ramp_high - grown.ramp_low <= 0).any():
         refuse("a split does not rise")
-    return Curve(structure, offset, weight, low, high, grown)
+    return Curve(structures, offset, weight, low, high, grown)
 
 
 def _read_support(reader: FormatReader, told: dict[str, Any], features: int) -> Support:

@@ -18,16 +18,24 @@ MAX_LOG_NS = 60.0  # e^60 ns are 3.6 million years: a bound against overflow, no
 class Curve:
     """ln expected time: `weight` of the structure; the rest of it is learned by trees within its range."""
 
-    structure: Structure
+    structures: tuple[Structure, ...]  # their mean counts, in log: they err in different places
     mode_offset: F64  # per mode of the space: structures differ by a factor between graph modes
     weight: float  # 1: trees only correct; below: they relearn so much of it where steps were seen
     low: float  # the structure's answers on trained work
     high: float
     trees: Trees
 
+    def predict_shape(self, rows: WorkRows) -> F64:
+        """Return what the structures alone say."""
+        total = np.zeros(len(rows.work))
+        for structure in self.structures:
+            total += structure.predict_log(rows.work)
+        mean: F64 = total / len(self.structures)
+        return mean
+
     def predict_log(self, space: FeatureSpace, rows: WorkRows) -> F64:
         """Return ln ns. Never falls in any kind of work: each summand is monotone."""
-        shape = self.structure.predict_log(rows.work)
+        shape = self.predict_shape(rows)
         inside = np.clip(shape, self.low, self.high)
         learned = self.trees.predict(build_tree_inputs(space, rows, inside)) if len(self.trees.ramp) else 0.0
         correction = self.weight * inside - inside + learned

@@ -33,6 +33,7 @@ class Reservoir:
         self._values: F64 = np.zeros((0, 0))
         self._cycle_ns: U64 = np.zeros(0, np.uint64)
         self._time_ns: U64 = np.zeros(0, np.uint64)
+        self._key: F64 = np.zeros(0)  # drawn once a row; the smaller, the longer it stays
 
     def __len__(self) -> int:
         return len(self._kind)
@@ -69,19 +70,20 @@ class Reservoir:
         self._kind = np.concatenate([self._kind, work.kind])
         self._cycle_ns = np.concatenate([self._cycle_ns, cycle_ns.astype(np.uint64)])
         self._time_ns = np.concatenate([self._time_ns, time_ns.astype(np.uint64)])
+        self._key = np.concatenate([self._key, self._rng.random(len(work))])
 
     def _thin(self) -> None:
         order = np.argsort(self._time_ns, kind="stable")
         cells = number_cells(self._kind[order], self._values[order])
-        kept = order[choose_rows(cells, self._config.steps, self._rng)]
-        self._kind, self._values = self._kind[kept], self._values[kept]
+        kept = order[choose_rows(cells, self._config.steps, self._key[order])]
+        self._kind, self._values, self._key = self._kind[kept], self._values[kept], self._key[kept]
         self._cycle_ns, self._time_ns = self._cycle_ns[kept], self._time_ns[kept]
 
     def _group(self, time_ns: U64) -> npt.NDArray[np.int64]:
         if not len(time_ns):
             return np.zeros(0, np.int64)
         span = int(time_ns[-1] - time_ns[0])
-        wanted = span // max(1, self._config.groups)
+        wanted = span // max(1, self._config.groups) + 1
         width = min(max(wanted, self._config.shortest_group_ns), self._config.longest_group_ns)
         group: npt.NDArray[np.int64] = ((time_ns - time_ns[0]) // np.uint64(width)).astype(np.int64)
         return group

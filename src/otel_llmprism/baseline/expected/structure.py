@@ -27,23 +27,25 @@ class Structure:
 
     def predict_log(self, work: F64) -> F64:
         """Return ln T of each row of work."""
-        log_work = np.log(np.maximum(work, SMALLEST_WORK))
+        log_work = np.log(np.maximum(work, SMALLEST_WORK)).T
         total = np.zeros(len(work))
         for member in range(len(self.level)):
-            terms = self.level[member] + sum_bends(log_work, self.log_hinge[member], self.power[member])
-            total += join_terms(terms, self.resources, float(self.sharpness[member]))
+            terms = sum_bends(log_work, self.log_hinge[member], self.power[member])
+            terms += self.level[member, :, None]
+            busy = add_logs(terms.reshape(self.resources, -1, len(work)), 1)
+            total += add_logs(self.sharpness[member] * busy, 0) / self.sharpness[member]
         mean: F64 = total / len(self.level)
         return mean
 
 
 def sum_bends(log_work: F64, log_hinge: F64, power: F64) -> F64:
-    """Return rows x terms: the log of each term's product of bends."""
-    total = np.zeros((len(log_work), len(log_hinge)))
-    for feature in range(log_work.shape[1]):
-        used = power[:, feature] > 0
-        if used.any():
-            beyond = CORNER * (log_work[:, feature, None] - log_hinge[None, used, feature])
-            total[:, used] += power[used, feature] / CORNER * soften(beyond)
+    """Return terms x rows, the log of each term's product of bends, from features x rows."""
+    total = np.zeros((len(log_hinge), log_work.shape[1]))
+    for feature, logs in enumerate(log_work):
+        used = np.flatnonzero(power[:, feature])
+        if len(used):
+            beyond = CORNER * (logs - log_hinge[used, feature, None])
+            total[used] += power[used, feature, None] / CORNER * soften(beyond)
     return total
 
 
@@ -53,14 +55,8 @@ def soften(x: F64) -> F64:
     return soft
 
 
-def join_terms(terms: F64, resources: int, sharpness: float) -> F64:
-    """Return the log of the slowest resource, softly, from rows x terms of logs."""
-    busy = add_logs(terms.reshape(len(terms), resources, -1))
-    return add_logs(sharpness * busy) / sharpness
-
-
-def add_logs(logs: F64) -> F64:
-    """Return the log of the sum over the last axis of e^logs."""
-    highest = logs.max(axis=-1)
-    summed: F64 = highest + np.log(np.exp(logs - highest[..., None]).sum(axis=-1))
+def add_logs(logs: F64, axis: int) -> F64:
+    """Return the log of the sum over an axis of e^logs; rows lie last, where numpy is fast."""
+    highest = logs.max(axis=axis, keepdims=True)
+    summed: F64 = highest.squeeze(axis) + np.log(np.exp(logs - highest).sum(axis=axis))
     return summed

@@ -17,23 +17,24 @@ def number_cells(kind: U8, values: F64) -> npt.NDArray[np.int64]:
     return number.reshape(-1).astype(np.int64)
 
 
-def choose_rows(cells: npt.NDArray[np.int64], keep: int, rng: np.random.Generator) -> Rows:
-    """Return at most `keep` rows in order; the rows come oldest first."""
+def choose_rows(cells: npt.NDArray[np.int64], keep: int, keys: F64) -> Rows:
+    """Return at most `keep` rows in order; the rows come oldest first.
+
+    Older rows compete by their keys, drawn once for each row's life: thinned again and again, what is left of
+    them stays spread over all time.
+    """
     if len(cells) <= keep:
         return np.arange(len(cells))
     sizes = np.bincount(cells)
     share = _find_share(sizes, keep)
     if share == 0:  # more cells than places: one row each of some
-        order = rng.permutation(len(cells))
+        order = np.argsort(keys, kind="stable")
         _, first = np.unique(cells[order], return_index=True)
-        picked = rng.permutation(order[first])[:keep]
-        return np.sort(picked)
-    # Newest first within a cell; the newer half of the share is kept, the rest drawn from what is older.
+        return np.sort(order[np.sort(first)[:keep]])
+    # Newest first within a cell; the newer half of the share is kept, the rest by key from what is older.
     age = _number_within(cells[::-1])[::-1]
     newest = age < (share + 1) // 2
-    drawn = rng.random(len(cells))
-    drawn[newest] = -1.0
-    order = np.lexsort((drawn, cells))
+    order = np.lexsort((np.where(newest, -1.0, keys), cells))
     rank = np.empty(len(cells), np.int64)
     rank[order] = _number_within(cells[order])
     return np.flatnonzero(rank < share)

@@ -14,6 +14,7 @@ try:
 except ImportError:  # the extra "baseline" is not installed
     lightgbm = None  # type: ignore[assignment]
 
+LOG_OF_ONE = float(np.log1p(1.0))
 Ramp = tuple[int, float, float]  # feature, low, high
 
 
@@ -45,10 +46,10 @@ def learn_trees(inputs: F64, target: F64, monotone: int, settings: FitSettings, 
     }
     data = lightgbm.Dataset(inputs, target)
     booster = lightgbm.train(parameters, data, settings.trees)
-    return _convert(booster.dump_model()["tree_info"], inputs)
+    return _convert(booster.dump_model()["tree_info"], inputs, monotone - 1)
 
 
-def _convert(told: list[Mapping[str, Any]], inputs: F64) -> Trees:
+def _convert(told: list[Mapping[str, Any]], inputs: F64, counted: int) -> Trees:
     seen = [np.unique(column) for column in inputs.T]
     ramps: dict[Ramp, int] = {(0, 0.0, 1.0): 0}
     places = np.zeros((len(told), SPLITS), np.int32)
@@ -63,14 +64,16 @@ def _convert(told: list[Mapping[str, Any]], inputs: F64) -> Trees:
             # A leaf above the last level stands for all leaves below it.
             left, right = node.get("left_child", node), node.get("right_child", node)
             if left is not node:
-                ramp = _find_ramp(node["split_feature"], node["threshold"], seen)
+                feature = node["split_feature"]
+                ramp = _find_ramp(feature, node["threshold"], seen[feature], is_log=feature < counted)
                 places[number, place] = ramps.setdefault(ramp, len(ramps))
             todo += [(left, 2 * place + 1), (right, 2 * place + 2)]
     table = np.array(list(ramps))
     return Trees(table[:, 0].astype(np.int32), table[:, 1], table[:, 2], places, leaves)
 
 
-def _find_ramp(feature: int, threshold: float, seen: list[F64]) -> Ramp:
-    values = seen[feature]
+def _find_ramp(feature: int, threshold: float, values: F64, is_log: bool) -> Ramp:
     above = int(np.clip(np.searchsorted(values, threshold, side="right"), 1, len(values) - 1))
-    return feature, float(values[above - 1]), float(values[above])
+    low, high = float(values[above - 1]), float(values[above])
+    # None of some work and a little of it are different kinds of step: nothing is interpolated between them.
+    return feature, low, min(high, LOG_OF_ONE) if is_log and low == 0 else high
