@@ -12,7 +12,7 @@ PATHS, PATH_BLOCKS, SEGMENT = 64, 250, 50
 TAIL = 0.2  # share of segment maxima that the tail is fitted to
 SHARES = 8  # detectors and channels that share a chart's false alarms: 2 single, 2 x 3 sums
 SINGLE_BLOCKS = 2.2  # at the clip, that a sum needs at least: no single block alarms there
-SINGLE_GUARD = 1.25  # single blocks have heavier tails than their sums, and no bootstrap sees beyond its data
+SINGLE_GUARD = 1.5  # single blocks have heavier tails than their sums, and no bootstrap sees beyond its data
 EFFICIENCY = 1.2  # variance of the middle half's mean against that of the mean
 
 
