@@ -1,8 +1,10 @@
 # The sentinel inside the real processor: a made ledger goes in over OTLP, what it finds arrives at a backend.
 import json
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ RESOURCE = {"service.name": "shop", "llmprism.engine.name": "made", "llmprism.jo
 class Watched:
     """A processor with its client and the backend behind it."""
 
-    def __init__(self, folder: Path, mode: str) -> None:
+    def __init__(self, folder: Path, mode: str, **sections: Any) -> None:
         self.backend = OtlpServer().__enter__()
         config = {
             "receivers": {"otlp": {"protocols": {"grpc": ANY_PORT}}},
@@ -40,8 +42,10 @@ class Watched:
             "log": {"directory": str(folder / "log")},
             "health": ANY_PORT,
             "mode": mode,
+            **sections,
         }
-        self.processor = Processor(read_processor_config(config, "test"), {})
+        self.config = read_processor_config(config, "test")
+        self.processor = Processor(self.config, {})
         self.processor.start()
         port = self.processor.find_port("otlp_grpc")
         self.client = OtlpClient(OtlpClientConfig(endpoint=f"grpc://127.0.0.1:{port}"))
@@ -89,11 +93,11 @@ class Watched:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[str], Watched]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., Watched]]:
     started: list[Watched] = []
 
-    def begin(mode: str) -> Watched:
-        started.append(Watched(tmp_path, mode))
+    def begin(mode: str, **sections: Any) -> Watched:
+        started.append(Watched(tmp_path, mode, **sections))
         return started[-1]
 
     yield begin
@@ -154,3 +158,47 @@ def test_a_slow_engine_is_found_and_told_of_as_span_event_metric_and_on_the_page
 
     wait_until(lambda: read_engine()["state"] == "alarm", f"{read_engine()} {listed}")
     assert (read_engine()["id"], read_engine()["name"]) == ("made-engine", "made")
+
+
+def test_a_reload_switches_the_sentinel_off_and_on_again(start: Callable[[str], Watched]) -> None:
+    watched = start("inline")
+    requests = MadeLedger(seconds=120).list_requests(RESOURCE)
+
+    def is_seen() -> bool:
+        return bool(json.loads(watched.fetch("/api/llmprism/v1/engines"))["engines"])
+
+    config = watched.config
+    off = replace(config.processors.sentinel, enabled=False)
+    watched.processor.reload(replace(config, processors=replace(config.processors, sentinel=off)))
+    watched.send([next(requests)])
+    assert not is_seen()
+    watched.processor.reload(config)
+
+    def is_seen_again() -> bool:  # new stages begin at the next flush
+        watched.send([next(requests)])
+        return is_seen()
+
+    wait_until(is_seen_again, "the engine is not seen")
+
+
+def test_forwarded_ledgers_are_watched_as_well(start: Callable[..., Watched]) -> None:
+    watched = start("inline", ledger={"forward": True})
+    requests = list(MadeLedger(seconds=1).list_requests(RESOURCE))
+    watched.send(requests)
+    wait_until(lambda: len(watched.backend.received(Signal.LOGS)) >= len(requests), "nothing went on")
+    assert [one.payload for one in watched.backend.received(Signal.LOGS)][: len(requests)] == requests
+    engines = '"id":"made-engine"'
+    wait_until(lambda: engines in watched.fetch("/api/llmprism/v1/engines").replace(" ", ""), "not watched")
+
+
+def test_only_this_machine_may_ask_the_sentinel_without_a_token(start: Callable[[str], Watched]) -> None:
+    watched = start("inline")
+    url = f"http://127.0.0.1:{watched.processor.health.port}/api/llmprism/v1/findings"
+    for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+        with (
+            pytest.raises(urllib.error.HTTPError) as refused,
+            urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10),
+        ):
+            pass
+        assert refused.value.code == 403
+        refused.value.close()
