@@ -144,12 +144,13 @@ class Clock:
 
     def __init__(self) -> None:
         self.spent_ns = 0
-        self.places: dict[str, list[int]] = {name: [0, 0] for name in PLACES}
+        self.places: dict[str, list[int]] = {name: [] for name in PLACES}
+        self._inside_ns = 0
 
     def wrap(self, name: str, wrap: Callable[[Any], Any], original: Any) -> Any:
-        return self._time(name, wrap(self._time(name, original, -1)), 1)
+        return self._time_outside(self.places[name], wrap(self._time_inside(original)))
 
-    def _time(self, name: str, call: Callable[..., Any], sign: int) -> Callable[..., Any]:
+    def _time_inside(self, call: Callable[..., Any]) -> Callable[..., Any]:
         clock = time.perf_counter_ns
 
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -157,10 +158,21 @@ class Clock:
             try:
                 return call(*args, **kwargs)
             finally:
-                spent_ns = sign * (clock() - began_ns)
-                self.spent_ns += spent_ns
-                self.places[name][1] += spent_ns
-                self.places[name][0] += sign > 0
+                self._inside_ns = clock() - began_ns
+
+        return timed
+
+    def _time_outside(self, found: list[int], call: Callable[..., Any]) -> Callable[..., Any]:
+        clock = time.perf_counter_ns
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began_ns = clock()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                ours_ns = clock() - began_ns - self._inside_ns
+                self.spent_ns += ours_ns
+                found.append(ours_ns)
 
         return timed
 
@@ -199,18 +211,17 @@ def measure_all(steps: int) -> str:
         for is_cold in (True, False):
             spent, places = measure(256, answer, steps, is_cold=is_cold)
             p50, p99 = statistics.median(spent) / 1e3, sorted(spent)[len(spent) * 99 // 100] / 1e3
-            means = " | ".join(
-                f"{places[name][1] / places[name][0] / 1e3:.1f}" if places[name][0] else "" for name in PLACES
+            medians = " | ".join(
+                f"{statistics.median(places[name]) / 1e3:.1f}" if places[name] else "" for name in PLACES
             )
             came = "no ends" if answer == 100_000 else f"{answer}"
             between = "other work" if is_cold else "nothing"
-            mean = sum(spent) / len(spent) / 1e3
-            rows.append(f"{came} | {between} | {p50:.1f} | {p99:.1f} | {mean:.1f} | {means} |")
+            rows.append(f"{came} | {between} | {p50:.1f} | {p99:.1f} | {medians} |")
     return "\n".join(rows)
 
 
 def measure(batch: int, answer: int, steps: int, *, is_cold: bool) -> tuple[list[int], dict[str, list[int]]]:
-    """Return our ns in each step, and calls and ns of each place."""
+    """Return our ns in each step, and in each call of each place."""
     clock, other = Clock(), OtherWork()
     wrapped = {
         name: clock.wrap(name, wrap, vars(Scheduler)[name]) for name, wrap in zip(PLACES, WRAPS, strict=True)
@@ -225,7 +236,8 @@ def measure(batch: int, answer: int, steps: int, *, is_cold: bool) -> tuple[list
         gc.disable()
         for step in range(steps + warm_up):
             if step == warm_up:
-                clock.places.update({name: [0, 0] for name in PLACES})
+                for found in clock.places.values():
+                    found.clear()
             clock.spent_ns = 0
             run_step(scheduler, batch, work)
             if step >= warm_up:
@@ -279,11 +291,11 @@ wrapper of ours and one inside; the sum of the differences over one step, arriva
 clocks' own cost too. Other work: some 20 MB are gone through before each call, so that it finds neither code
 nor data in the caches near the core; a whole vLLM lies between the two (`vllm_hooks.md`).
 
-| path | tokens of an answer | between calls | p50 us | p99 us | mean us | {" | ".join(PLACES)} |
-|---|---|---|---|---|---|---|---|---|---|
+| path | tokens of an answer | between calls | p50 us | p99 us | {" | ".join(PLACES)} |
+|---|---|---|---|---|---|---|---|---|
 {table}
 
-The last four columns: mean us a call. Machine: {os.cpu_count()} cores ({read_processor()}), Python
+The last four columns: median us a call. Machine: {os.cpu_count()} cores ({read_processor()}), Python
 {platform.python_version()}, load average {os.getloadavg()[0]:.1f} as others worked on it.
 Command: `make bench-vllm-steps`.
 """
