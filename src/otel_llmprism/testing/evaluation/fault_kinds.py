@@ -61,7 +61,7 @@ KINDS: Mapping[str, FaultKind] = {
         ),
         FaultKind(
             "kv_cache", "load", "engine", (("kv_pressure", "engine"),), Place.KV_CACHE,
-            load={"rate": 25, "output": 96},
+            load={"closed": 16, "prompt": 64, "output": 64},
         ),
         FaultKind(
             "overload", "load", "engine", (("overload", "engine"),), Place.LOAD,

@@ -21,7 +21,7 @@ from otel_llmprism.testing.mini_engine.fault_schedule import write_schedule
 from otel_llmprism.testing.programs import Program, ProgramError, Programs, wait_until
 
 ENGINE = "mini"
-_TIDY_S = 60.0
+_TIDY_S, _DRAIN_S, _POLL_S = 60.0, 5.0, 0.1
 _LONGEST_S = 3600.0
 _ORIGIN = "origin"
 _ENTER = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
@@ -79,10 +79,11 @@ def _run(
             await_begin()
             clock = _begin_now(folder)
         faults = _strike(plan, clock, engine, before, EngineHandle(pids))
-        if await_begin is not None:
-            time.sleep(max(0.0, (clock.to_ns(plan.seconds) - time.monotonic_ns()) / 1e9))
-            engine.process.terminate()
-        status = engine.wait(max(0.0, plan.seconds) + _TIDY_S)
+        # What overload left is not waited for.
+        end_ns = clock.to_ns(plan.seconds + (_DRAIN_S if await_begin is None else 0.0))
+        while engine.process.poll() is None and time.monotonic_ns() < end_ns:
+            time.sleep(_POLL_S)
+        status = engine.stop(_TIDY_S)
         if status:
             raise ProgramError(f"the engine ended with {status}:\n{engine.read_log()[-2000:]}")
         summary = json.loads(engine.read_log().strip().splitlines()[-1])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from otel_llmprism.testing.mini_engine.sequence import Sequence
 from otel_llmprism.testing.mini_engine.settings import EngineConfig
 
-_MIN_BLOCKS = 24  # a squeezed cache still holds one long request
+_MIN_BLOCKS = 48  # a squeezed cache still holds the longest request: one that never fits would stop all
 
 
 @dataclass(frozen=True, slots=True)
