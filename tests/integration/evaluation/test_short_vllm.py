@@ -38,6 +38,11 @@ def score(tmp_path_factory: pytest.TempPathFactory) -> RecordingScore:
         recording = record_vllm(plan, tmp_path_factory.mktemp("recordings"), python)
     except UnavailableError as missing:
         pytest.skip(f"this machine cannot make the faults: {missing}")
+    machine = recording.read_facts()["machine"]
+    if machine["load_before"] > machine["cores"]:
+        pytest.skip(
+            f"the machine is busy with other work (load {machine['load_before']}): nothing to judge by"
+        )
     judged = judge_recording(recording, SEED)
     print(write_tables([judged]))  # noqa: T201  shown with a failure
     return judged
