@@ -24,6 +24,10 @@ def test_tables_state_counts_with_their_intervals() -> None:
     assert "1 in 1000 steps and 1.000 engine-days; 95 % upper bound 4.7 an engine-day." in text
 
 
+def test_faults_of_unknown_delay_have_no_step_figures() -> None:
+    assert "No fault here has a delay" in write_tables([RecordingScore("one")])
+
+
 def test_section_is_replaced_and_the_text_around_it_stays(tmp_path: Path) -> None:
     path = tmp_path / "evaluation.md"
     path.write_text("# Before\n")

@@ -29,6 +29,8 @@ def write_tables(scores: Sequence[RecordingScore]) -> str:
 
 def _tell_flags(scores: Iterable[RecordingScore]) -> str:
     flags = [flag for score in scores for flag in score.flags]
+    if not flags:
+        return "No fault here has a delay that its injector books."
     rows = []
     for kind in sorted({flag.kind for flag in flags}):
         for intensity in sorted({flag.intensity for flag in flags if flag.kind == kind}):
