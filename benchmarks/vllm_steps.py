@@ -1,7 +1,7 @@
 # What our hooks take of a step of vLLM's scheduler, without vLLM: a stand-in scheduler with the shapes of its
 # outputs, real wrappers, a real ring, and between the hooks other work that empties the caches, as a
 # forward pass does. The extension and the Python path, side by side. Needs nothing but this package.
-#   make bench-vllm-steps
+#   python benchmarks/vllm_steps.py --write
 import argparse
 import gc
 import os
@@ -297,7 +297,7 @@ nor data in the caches near the core; a whole vLLM lies between the two (`vllm_h
 
 The last four columns: median us a call. Machine: {os.cpu_count()} cores ({read_processor()}), Python
 {platform.python_version()}, load average {os.getloadavg()[0]:.1f} as others worked on it.
-Command: `make bench-vllm-steps`.
+Command: `python benchmarks/vllm_steps.py --write`.
 """
 
 
