@@ -14,6 +14,7 @@ from otel_llmprism.baseline.expected.features import (
 from otel_llmprism.baseline.expected.linear_fit import fit_linear
 from otel_llmprism.baseline.expected.part import MAX_CORRECTION, Curve
 from otel_llmprism.baseline.expected.settings import FitSettings
+from otel_llmprism.baseline.expected.structure import Structure
 from otel_llmprism.baseline.expected.structure_fit import fit_structure
 from otel_llmprism.baseline.expected.tree_learning import learn_trees
 from otel_llmprism.baseline.expected.trees import build_no_trees
@@ -48,9 +49,10 @@ def fit_shape(lesson: Lesson, rng: np.random.Generator) -> Curve:
 
 
 def _fit_structures(lesson: Lesson, offset: F64, log_cycle: F64, rng: np.random.Generator) -> Curve:
-    work = lesson.rows.work
+    varies = np.ptp(lesson.rows.work, axis=0) > 0
+    work = lesson.rows.work[:, varies]
     fits = (fit_structure, fit_linear)
-    structures = tuple(fit(work, log_cycle, lesson.settings, rng) for fit in fits)
+    structures = tuple(_widen(fit(work, log_cycle, lesson.settings, rng), varies) for fit in fits)
     curve = Curve(structures, offset, 1.0, 0.0, 0.0, build_no_trees())
     shape = curve.predict_shape(lesson.rows)
     return replace(curve, low=float(shape.min()), high=float(shape.max()))
@@ -64,6 +66,14 @@ def add_trees(curve: Curve, lesson: Lesson, weight: float, seed: int) -> Curve:
     inputs = build_tree_inputs(lesson.space, lesson.rows, inside)
     monotone = count_monotone_inputs(lesson.space)
     return replace(bare, trees=learn_trees(inputs, left, monotone, lesson.settings, seed))
+
+
+def _widen(structure: Structure, varies: npt.NDArray[np.bool_]) -> Structure:
+    """Return the structure over all features; what never changed has no power over time."""
+    shape = (*structure.level.shape, len(varies))
+    log_hinge, power = np.zeros(shape), np.zeros(shape)
+    log_hinge[:, :, varies], power[:, :, varies] = structure.log_hinge, structure.power
+    return replace(structure, log_hinge=log_hinge, power=power)
 
 
 def _measure_modes(left: F64, mode: npt.NDArray[np.intp], modes: int) -> F64:

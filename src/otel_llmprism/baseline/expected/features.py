@@ -45,7 +45,10 @@ class WorkRows:
 
 
 def learn_space(work: WorkTable, log_cycle: F64, max_features: int) -> FeatureSpace:
-    """Choose the features that vary or differ from each other; standard ones first."""
+    """Choose the features that differ from each other; standard ones first.
+
+    One that never changed stays: it explains nothing, but a step that has another value is new work.
+    """
     order = [name for name in STANDARD_FEATURES if name in work.names and name != GRAPH_MODE]
     order += sorted(name for name in work.names if name not in STANDARD_FEATURES)
     work_names: list[str] = []
@@ -124,8 +127,6 @@ def _read_fill(work: WorkTable, names: Sequence[str]) -> F64:
 
 def _is_redundant(column: F64, kept: Sequence[F64]) -> bool:
     if np.isnan(column).mean() > 0.5:
-        return True
-    if np.nanmax(column) == np.nanmin(column):
         return True
     return any(np.array_equal(column, other, equal_nan=True) for other in kept)
 

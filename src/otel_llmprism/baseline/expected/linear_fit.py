@@ -19,6 +19,7 @@ STARTS = 2
 BOUND = 20.0
 MAX_SHARPNESS = 12.0
 SMALL_SHARE = 1e-3  # a term that is nowhere more of its resource's time is left out
+RELUCTANCE = 4.0  # e^-4: how much less of the time a term of two kinds of work begins with
 ABSENT = -1000.0
 HINGE_BELOW = float(np.log(1e-4))  # of the smallest work: nothing bends where steps are
 
@@ -61,6 +62,8 @@ def fit_linear(work: F64, target: F64, settings: FitSettings, rng: np.random.Gen
     log_terms = powers @ np.log(np.maximum(work[rows], SMALLEST_WORK)).T
     scale = log_terms.max(axis=1)
     middle = float(np.median(target))
+    # Squares and products must earn their weight: beyond the trained range they overshoot.
+    scale = scale + RELUCTANCE * np.maximum(powers.sum(axis=1) - 1.0, 0.0)
     law = _Sums(np.maximum(log_terms - scale[:, None], -700.0), target[rows] - middle)
     starts = [
         np.append(rng.normal(-2.5, 2.0, RESOURCES * len(powers)), np.log(2.0))

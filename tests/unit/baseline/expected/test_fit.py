@@ -94,6 +94,20 @@ def test_graph_modes_are_told_apart(invent: Invent, quick: FitSettings) -> None:
     assert 1.35 < ratio[1] / ratio[0] < 1.65
 
 
+def test_work_that_never_changed_in_training_is_unknown_when_it_does(
+    invent: Invent, quick: FitSettings
+) -> None:
+    work, cycle_ns = invent(600, seed=12)
+    values = work.values.copy()
+    values[:, 0] = 0.0
+    bare = WorkTable(np.full(600, DECODE, np.uint8), work.names, values)
+    model = fit_expected(bare, cycle_ns, np.arange(600) // 20, quick, seed=0)
+    with_prefill = build_decode(50, 50_000)
+    with_prefill.values[0, 0] = 512.0
+    assert model.predict(build_decode(50, 50_000)).is_known[0] == 1
+    assert model.predict(with_prefill).is_known[0] == 0
+
+
 def test_a_graph_mode_never_seen_is_unknown_work(model: ExpectedTime) -> None:
     assert model.predict(build_decode(50, 50_000, mode=3.0)).is_known[0] == 0
 
