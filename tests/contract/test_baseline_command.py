@@ -32,7 +32,7 @@ def write_records(path: Path, instance: str, seed: int, *, factor: float = 1.0, 
 @pytest.fixture(autouse=True)
 def quick_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit a small structure: what a full fit is worth is tested where it is made."""
-    quick = FitSettings(min_steps=50, resources=1, terms=2, starts=1, members=1, use_trees=False)
+    quick = FitSettings(min_steps=50, resources=1, terms=2, starts=3, members=1, use_trees=False)
     monkeypatch.setattr(baseline_fit, "FitSettings", lambda: quick)
 
 
@@ -105,7 +105,7 @@ def test_diff_names_the_kind_that_drifted(
     assert run("diff", folder, tmp_path / "new") == 0
     drifted = re.match(r"any engine: decode +\+(\d+\.\d)% .*drift$", capsys.readouterr().out)
     assert drifted is not None
-    assert 15 < float(drifted[1]) < 25
+    assert 10 < float(drifted[1]) < 30
     assert run("diff", folder, folder) == 0
     assert "drift" not in capsys.readouterr().out
 

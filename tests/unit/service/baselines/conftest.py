@@ -13,7 +13,7 @@ from otel_llmprism.service.baselines.gathering import StepGatherer
 from otel_llmprism.service.baselines.stored_baseline import StoredBaseline
 
 QUICK = FitSettings(
-    min_steps=50, folds=2, resources=1, terms=2, starts=1, members=1, use_trees=False, max_rows=2000
+    min_steps=50, folds=2, resources=1, terms=2, starts=3, members=1, use_trees=False, max_rows=2000
 )
 
 
