@@ -22,6 +22,7 @@ MOST_ROWS = 2000  # more rows make a structure of some hundred parameters slower
 FIRST_ROUNDS, MOST_ROUNDS = 15, 40
 MAX_SHARPNESS = 16.0
 BOUND = 60.0  # of any parameter: e^60 ns is longer than any step
+NO_POWER = 4.0  # a raw power of 0, to which the fit leans, is hardly any power
 USELESS_POWER = 0.02
 POOR = 1.5  # times the best member's cost: a member that stayed in a poor valley would spoil the average
 
@@ -106,10 +107,10 @@ def _draw_start(law: _Bends, rng: np.random.Generator) -> F64:
     terms, features = law.shape()
     low, high = find_range(law.log_work)
     hinge = rng.uniform(low, (low + high) / 2 + 1e-9, (terms, features))
-    raw = rng.normal(-4.0, 0.3, (terms, features))
+    raw = rng.normal(0.0, 0.3, (terms, features))
     for term in range(terms):
         picked = rng.permutation(features)[: rng.choice([1, 1, 2, 2, 2])]
-        raw[term, picked] = rng.normal(-np.log(MAX_POWER - 1.0), 0.3, len(picked))
+        raw[term, picked] = rng.normal(NO_POWER - np.log(MAX_POWER - 1.0), 0.3, len(picked))
     bends = soften(CORNER * (law.log_work - hinge[:, :, None])) / CORNER
     logs = np.einsum("tfn,tf->tn", bends, _to_power(raw)[0])
     # Each term begins as about all of the time of the steps that it explains best.
@@ -136,5 +137,5 @@ def _split(theta: F64, law: _Bends) -> tuple[F64, F64, F64, float]:
 
 def _to_power(raw: F64) -> tuple[F64, F64]:
     """Return powers within 0..MAX_POWER and their slopes."""
-    power = MAX_POWER / (1.0 + np.exp(-raw))
+    power = MAX_POWER / (1.0 + np.exp(NO_POWER - raw))
     return power, power * (1.0 - power / MAX_POWER)
