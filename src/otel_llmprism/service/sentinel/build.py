@@ -50,7 +50,7 @@ class SentinelService:
         self._orders: deque[Order] = deque(maxlen=_MAX_ORDERS)
         self.board = SentinelBoard(self._orders.append)
         self._queue = LedgerQueue(config.queue_bytes, around.counters)
-        self._trainer = ProcessTrainer(config.train_memory, config.train_timeout_s, around.counters)
+        self._trainer = ProcessTrainer(config.train_max_bytes, config.train_timeout_s, around.counters)
         self._core = SentinelCore(
             CoreConfig(config.max_engines), parts, self._trainer, around.counters, lambda: uuid4().hex
         )
@@ -78,7 +78,7 @@ class SentinelService:
     def _build_shell(self, config: SentinelConfig, around: Surroundings) -> SentinelShell:
         counters = around.counters
         outbox = Outbox(around.ingress, counters)
-        steps = StepSpans(config.step_spans_per_s, config.span_bytes_per_s, counters)
+        steps = StepSpans(config.slow_step_rate, config.span_rate_bytes, counters)
         metrics = SentinelMetrics(counters, config.max_engines)
         emission = Emission(self._core, self._resources, steps, metrics, version=_find_version())
         desk = Desk(
