@@ -62,7 +62,7 @@ def read_engine_state(state: object) -> tuple[int, int, list[tuple[Series, int, 
             raise ChartStateError(f"charts: unknown series {str(chart.get('series'))[:20]}")
         found.append((Series(str(chart["series"])), read_count(chart, "kind", 255), chart))
     return (
-        read_count(entry, "last_step", MAX_COUNT, -1),
+        read_count(entry, "last_step", MAX_COUNT * 2, -1),
         read_count(entry, "last_ns", MAX_COUNT * 2, -1),
         found,
     )
