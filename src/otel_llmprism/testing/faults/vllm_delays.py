@@ -15,6 +15,7 @@ from otel_llmprism.testing.mini_engine.fault_schedule import Entry, Manner, Plac
 PATH_VARIABLE = "ENGINE_FAULTS"  # a schedule that may come later; its second 0 is in FILE.origin
 ORIGIN_SUFFIX, LOG_SUFFIX = ".origin", ".added"
 _LOOK_EVERY_NS = 200_000_000
+_LONGEST_STEP_NS = 50_000_000  # a longer time between two schedule calls was idle
 _REQUEST_NS = 10_000_000  # what a front end usually takes, roughly
 
 _TARGETS = (
@@ -56,18 +57,20 @@ class Delays:
         self._path = path
         self._plan: FaultPlan | None = None
         self._looked_ns = 0
-        self._step_ns = 0  # the model's last own time
+        self._scheduled_ns = 0  # when the last schedule call began
+        self._added_ns = 0  # since then
 
     def delay(self, place: Place, own_ns: int) -> None:
         """Spend what the schedule says at this place, now."""
         now_ns = time.monotonic_ns()
-        if place is Place.OPERATOR:
-            self._step_ns = own_ns
+        base_ns = {Place.OPERATOR: own_ns, Place.FRONT_END: _REQUEST_NS}.get(place, 0)
+        if place is Place.SCHEDULER:  # the model may run in another process: what lies between two calls
+            base_ns = min(now_ns - self._scheduled_ns - self._added_ns, _LONGEST_STEP_NS)
+            self._scheduled_ns, self._added_ns = now_ns, 0
         plan = self._plan or self._look(now_ns)
         entry = plan.find_entry(place, now_ns) if plan is not None else None
         if entry is None:
             return
-        base_ns = {Place.OPERATOR: own_ns, Place.SCHEDULER: self._step_ns}.get(place, _REQUEST_NS)
         self._spend(entry, now_ns, (entry.intensity - 1) * base_ns)
 
     def _look(self, now_ns: int) -> FaultPlan | None:
@@ -85,6 +88,7 @@ class Delays:
             while time.monotonic_ns() - began_ns < wanted_ns:
                 pass
         spent_ns = time.monotonic_ns() - began_ns
+        self._added_ns += spent_ns
         line = {"at_ns": began_ns, "added_ns": spent_ns, "fault": entry.id, "place": entry.place}
         path = self._path.with_name(f"{self._path.name}{LOG_SUFFIX}.{os.getpid()}")
         with path.open("a", encoding="utf-8") as file:
