@@ -67,7 +67,26 @@ bench-startup: $(STAMP) ## measure what the start of an engine pays and write be
 bench-vllm: $(STAMP) ## measure real vLLM with and without us (a quarter of an hour; needs make engines)
 	$(BIN)/python benchmarks/vllm_overhead.py --write
 
-.PHONY: bench-hooks
+bench-vllm-steps: $(STAMP) ## measure a step's hooks at vLLM's places without vLLM; writes benchmarks/results/vllm_steps.md
+	$(BIN)/python benchmarks/vllm_steps.py --write
+
+.PHONY: bench-expected bench-detectors bench-sentinel evaluate evaluate-short
+bench-expected: $(STAMP) ## measure expected time against held-out work; writes benchmarks/results/expected_time.md
+	$(BIN)/python benchmarks/expected_time.py --write
+
+bench-detectors: $(STAMP) ## measure control charts and step flags on made streams; writes benchmarks/results/detectors.md
+	$(BIN)/python benchmarks/detectors.py --write
+
+bench-sentinel: $(STAMP) ## measure what a step costs the sentinel; writes benchmarks/results/sentinel_cost.md
+	$(BIN)/python benchmarks/sentinel_cost.py --write
+
+evaluate: $(STAMP) ## inject real faults, judge what is found, write docs/evaluation.md (hours)
+	$(BIN)/python -m otel_llmprism.testing.evaluation --full --write docs/evaluation.md
+
+evaluate-short: $(STAMP) ## the same with few runs a fault (minutes)
+	$(BIN)/python -m otel_llmprism.testing.evaluation --short --write docs/evaluation.md
+
+.PHONY: bench-hooks bench-vllm-steps
 bench-hooks: $(STAMP) ## measure what our hooks cost a step and write benchmarks/results/hook_cost.md
 	$(BIN)/python benchmarks/hook_cost.py --write
 
@@ -101,8 +120,10 @@ sanitize: $(STAMP) ## run the corpus and the native tests under ASan and UBSan
 	  build/sanitize/$$name native/fuzz/corpus/$$name/* || exit 1; \
 	done
 	$(CXX) $(CHECKED) -fPIC -shared native/src/*.cpp -o build/sanitize/libllmprism.so
+	$(CXX) $(CHECKED) -fPIC -shared -isystem $$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('include'))") \
+	  native/python/*.cpp -o build/sanitize/llmprism_hooks.abi3.so
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
-	  OTEL_LLMPRISM_NATIVE=$(CURDIR)/build/sanitize $(BIN)/python -m pytest tests/native
+	  OTEL_LLMPRISM_NATIVE=$(CURDIR)/build/sanitize $(BIN)/python -m pytest tests/native tests/unit/instrumentation/vllm
 
 bench-relay: $(STAMP) ## measure CPU and delay of a relayed span against the Collector; needs make tools
 	$(BIN)/python benchmarks/relay.py --write benchmarks/results/relay.md
