@@ -186,7 +186,7 @@ def test_forwarded_ledgers_are_watched_as_well(start: Callable[..., Watched]) ->
     requests = list(MadeLedger(seconds=1).list_requests(RESOURCE))
     watched.send(requests)
     wait_until(lambda: len(watched.backend.received(Signal.LOGS)) >= len(requests), "nothing went on")
-    assert [one.payload for one in watched.backend.received(Signal.LOGS)][: len(requests)] == requests
+    assert {one.payload for one in watched.backend.received(Signal.LOGS)} == set(requests)
     engines = '"id":"made-engine"'
     wait_until(lambda: engines in watched.fetch("/api/llmprism/v1/engines").replace(" ", ""), "not watched")
 
