@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 
+from otel_llmprism.baseline.expected import stay_on_one_thread
 from otel_llmprism.pipeline.counters import Counters
 from otel_llmprism.pipeline.ingress_config import Durability
 from otel_llmprism.pipeline.loss import count_loss
@@ -134,6 +135,7 @@ class Processor:
 def run_processor(config: ProcessorConfig, load_again: Callable[[], ProcessorConfig]) -> int:
     """Run until SIGTERM or SIGINT, reload on SIGHUP; a second SIGINT ends it at once."""
     orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+    stay_on_one_thread()
     processor = Processor(config, os.environ)
     # Before anything listens: whoever sees the port open may send SIGTERM and expects a drain.
     _listen_to_signals(orders)

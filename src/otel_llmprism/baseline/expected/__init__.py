@@ -4,6 +4,7 @@ from otel_llmprism.baseline.expected.drift import Drift, KindDrift, compare_expe
 from otel_llmprism.baseline.expected.fit import fit_expected
 from otel_llmprism.baseline.expected.format import dump_expected, load_expected
 from otel_llmprism.baseline.expected.model import ExpectedTime
+from otel_llmprism.baseline.expected.one_thread import stay_on_one_thread
 from otel_llmprism.baseline.expected.part import KindPart, PartReport
 from otel_llmprism.baseline.expected.reservoir import Reservoir, ReservoirConfig
 from otel_llmprism.baseline.expected.settings import BaselineFormatError, FitSettings, TooFewStepsError
@@ -23,4 +24,5 @@ __all__ = [
     "dump_expected",
     "fit_expected",
     "load_expected",
+    "stay_on_one_thread",
 ]

@@ -9,6 +9,7 @@ from otel_llmprism.baseline.expected.curve_fit import Lesson, add_trees, fit_sha
 from otel_llmprism.baseline.expected.features import learn_space, read_rows
 from otel_llmprism.baseline.expected.format import seal_model
 from otel_llmprism.baseline.expected.model import ExpectedTime
+from otel_llmprism.baseline.expected.one_thread import compute_on_one_thread
 from otel_llmprism.baseline.expected.part import KindPart, PartReport
 from otel_llmprism.baseline.expected.settings import FitSettings, TooFewStepsError
 from otel_llmprism.baseline.expected.support import NORMAL_95, learn_support, measure_spread
@@ -28,6 +29,13 @@ def fit_expected(
     work: WorkTable, cycle_ns: U64, groups: Groups, settings: FitSettings, seed: int
 ) -> ExpectedTime:
     """Learn a part for each kind; raise TooFewStepsError when none has enough steps in enough groups."""
+    with compute_on_one_thread():
+        return _fit_kinds(work, cycle_ns, groups, settings, seed)
+
+
+def _fit_kinds(
+    work: WorkTable, cycle_ns: U64, groups: Groups, settings: FitSettings, seed: int
+) -> ExpectedTime:
     told = (cycle_ns > 0) & (cycle_ns < LONGEST_NS)
     parts: list[KindPart] = []
     notes: list[str] = [] if has_learner() or not settings.use_trees else [NO_TREES]

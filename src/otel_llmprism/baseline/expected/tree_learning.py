@@ -1,6 +1,7 @@
 # Learns trees with LightGBM, when it is installed, and turns them into our own arrays at once. The first
 # inputs may only add time. Knows no structure: what it learns is whatever log time it is given.
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,13 @@ from otel_llmprism.baseline.expected.settings import FitSettings
 from otel_llmprism.baseline.expected.trees import DEPTH, LEAVES, SPLITS, Trees
 from otel_llmprism.model.steps import F64
 
-try:
-    import lightgbm
-except ImportError:  # the extra "baseline" is not installed
-    lightgbm = None  # type: ignore[assignment]
-
 LOG_OF_ONE = float(np.log1p(1.0))
 Ramp = tuple[int, float, float]  # feature, low, high
 
 
 def has_learner() -> bool:
     """Tell whether trees can be learned here."""
-    return lightgbm is not None
+    return find_spec("lightgbm") is not None
 
 
 def learn_trees(inputs: F64, target: F64, monotone: int, settings: FitSettings, seed: int) -> Trees:
@@ -44,6 +40,8 @@ def learn_trees(inputs: F64, target: F64, monotone: int, settings: FitSettings, 
         "seed": seed & 0x7FFFFFFF,
         "verbosity": -1,
     }
+    import lightgbm  # noqa: PLC0415 - half a second and 100 MB: only who learns pays them
+
     data = lightgbm.Dataset(inputs, target)
     booster = lightgbm.train(parameters, data, settings.trees)
     return _convert(booster.dump_model()["tree_info"], inputs, monotone - 1)

@@ -6,6 +6,7 @@ import queue
 import signal
 from collections.abc import Callable, Mapping
 
+from otel_llmprism.baseline.expected import stay_on_one_thread
 from otel_llmprism.receivers.listen_address import ListenError, parse_listen_address
 from otel_llmprism.service.all_in_one.settings import UpSettings
 from otel_llmprism.service.all_in_one.wiring import build_up
@@ -66,6 +67,7 @@ class AllInOne:
 def run_up(settings: UpSettings, announce: Callable[[str], None]) -> int:
     """Run until SIGTERM, SIGINT or the terminal closes; a second SIGINT ends it at once."""
     signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+    stay_on_one_thread()
     up = AllInOne(settings, os.environ)
 
     def ask_to_stop(number: int, _frame: object) -> None:

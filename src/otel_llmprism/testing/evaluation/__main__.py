@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from otel_llmprism.baseline.expected import stay_on_one_thread
 from otel_llmprism.testing.evaluation.fault_kinds import KINDS
 from otel_llmprism.testing.evaluation.live import LiveOutcome, watch_live
 from otel_llmprism.testing.evaluation.quiet import judge_quiet, plan_quiet, tell_quiet
@@ -28,6 +29,7 @@ from otel_llmprism.testing.evaluation.suite import (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Evaluate as the arguments say; 0 when every kind could be judged."""
     options = build_parser().parse_args(arguments)
+    stay_on_one_thread()
     cache = options.cache or find_cache()
     record = record_in(cache, choose_engine(options))
     if options.quiet:
