@@ -13,7 +13,7 @@ from otel_llmprism.testing.evaluation.seeds import Purpose, Split, derive_seed
 from otel_llmprism.testing.faults.fault import UnavailableError
 from otel_llmprism.testing.programs import ProgramError
 
-SHORT_KINDS = ("none", "operator", "scheduler", "slow_rank", "cpu_quota_rank")
+SHORT_KINDS = ("none", "operator", "scheduler", "slow_rank")
 SHORT_VLLM_KINDS = ("none", "operator", "cpu_quota")
 # Long enough for a first model, and for charts that have limits by it.
 SHORT = PlanSizes(warmup_s=105.0, fault_s=6.0, rest_s=6.0, repeats=1)

@@ -74,12 +74,16 @@ class FaultInjector:
         if entry is not None:
             self._mark_ns += self._delay(entry, (entry.intensity - 1) * self._usual_ns)
 
+    def begin_operator(self) -> None:
+        """Tell that the rank computes from here."""
+        if self._operator is not None:
+            self._mark_ns = time.monotonic_ns()
+
     def delay_operator(self) -> None:
-        """Make what was computed since the last call, or since the step's begin, slow."""
+        """Make what was computed since begin_operator, or since the step's begin, slow."""
         if self._operator is not None:
             own_ns = time.monotonic_ns() - self._mark_ns
             self._delay(self._operator, (self._operator.intensity - 1) * own_ns)
-            self._mark_ns = time.monotonic_ns()
 
     def end_step(self, step_id: int, now_ns: int) -> None:
         """Book what was added to the step."""

@@ -48,7 +48,9 @@ class Worker:
 
     def _reduce(self, part: Floats) -> Floats:
         self._injector.delay_operator()
-        return self._group.all_reduce(part)
+        summed = self._group.all_reduce(part)
+        self._injector.begin_operator()  # what the others took to come is not this rank's computing
+        return summed
 
 
 def run_worker(
