@@ -14,17 +14,12 @@ from otel_llmprism.model.steps import F64, U8, U64, UNKNOWN
 from otel_llmprism.model.work import ExpectationTable, ScoredTable
 from otel_llmprism.native.ring_codes import StepKind
 
-BOOL = np.ndarray[tuple[int], np.dtype[np.bool_]]
 CHARTED = (StepKind.PREFILL, StepKind.DECODE, StepKind.MIXED, StepKind.TRAIN)
 RESTART_STEPS = 1_000  # ids that fall back further, at a later time, are those of a new run
 DEFAULT_SPREAD = 0.1  # where a model states none
 MAX_RATIO = 30.0
 SPREADS = 1e-4, 10.0  # what lies outside means nothing and would overflow
 WEIGHTS = 1e-9, 1e9  # s
-BEYOND_DOUBT, DOUBTS = (
-    float(np.log(2.0)),
-    3.0,
-)  # twice as slow as all that the model does not know may explain
 IS_CHARTED = np.isin(np.arange(256), CHARTED)
 
 
@@ -82,7 +77,7 @@ class EngineCharts:
                     scored.residual[rows],
                     np.clip(scored.expected_ns[rows] / 1e9, *WEIGHTS),
                     scored.spread[rows],
-                    (scored.is_known[rows] > 0) | is_beyond_doubt(scored.residual[rows], scored.spread[rows]),
+                    scored.is_known[rows] > 0,
                 ]
             )
             readings += self._find_chart(Series.CYCLE, code).add(to_time(scored.time_ns[rows]), table)
@@ -150,7 +145,7 @@ class EngineCharts:
         residual: F64 = np.where(is_told, np.clip(ratio, -MAX_RATIO, MAX_RATIO), np.nan)
         return residual
 
-    def _drop_repeats(self, scored: ScoredTable) -> BOOL:
+    def _drop_repeats(self, scored: ScoredTable) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Return the rows not seen before; a run that began anew without being marked is marked here."""
         if not len(scored):
             return np.zeros(0, dtype=bool)
@@ -160,16 +155,11 @@ class EngineCharts:
             self._last_step = -1
         before = np.maximum.accumulate(np.concatenate([[self._last_step], step[:-1]]))
         before = np.maximum(before, self._last_step)
-        fresh: BOOL = step > before
+        fresh: np.ndarray[tuple[int], np.dtype[np.bool_]] = step > before
         self.counts["repeats"] += int(np.count_nonzero(~fresh))
         self._last_step = max(self._last_step, int(step.max()))
         self._last_ns = int(time_ns[-1])
         return fresh
-
-
-def is_beyond_doubt(residual: F64, spread: F64) -> BOOL:
-    """Tell which steps are slow whatever their work: what chokes an engine also gives it work never seen."""
-    return residual > BEYOND_DOUBT + DOUBTS * spread
 
 
 def to_time(values: U64) -> I64:
