@@ -13,6 +13,8 @@ TAIL = 0.2  # share of segment maxima that the tail is fitted to
 SHARES = 8  # detectors and channels that share a chart's false alarms: 2 single, 2 x 3 sums
 SINGLE_BLOCKS = 2.2  # at the clip, that a sum needs at least: no single block alarms there
 SINGLE_GUARD = 1.5  # single blocks have heavier tails than their sums, and no bootstrap sees beyond its data
+# What little was seen of a tail must not hide a slowdown that anybody would call one.
+CERTAIN_SHIFT, LEAST_SINGLE = float(np.log(1.8)), 4.0  # log time; standard deviations
 EFFICIENCY = 1.2  # variance of the middle half's mean against that of the mean
 
 
@@ -76,12 +78,13 @@ def fit_limits(history: History, config: ChartConfig, rng: np.random.Generator) 
         for channel in z
     ]
     single = caution * SINGLE_GUARD
+    most = max(LEAST_SINGLE, CERTAIN_SHIFT / sigma)
     low, high = np.quantile(history.load, (0.005, 0.995))
     return Limits(
         scales,
         slack,
-        single * extrapolate_tail(z[0][rows], run_length),
-        single * extrapolate_tail(looks[rows], run_length),
+        min(most, single * extrapolate_tail(z[0][rows], run_length)),
+        min(most, single * extrapolate_tail(looks[rows], run_length)),
         (sums[0], sums[1]),
         float(np.quantile(history.spread, 0.9)),
         float(low),

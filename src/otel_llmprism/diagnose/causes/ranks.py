@@ -28,12 +28,12 @@ def find_rank_causes(case: Case) -> Iterator[Candidate]:
 def _find_slow_rank(case: Case) -> Candidate | None:
     own, late = measure_own_delays(case), _measure_lateness(case)
     lost = late if _is_telling(late) else own
-    if len(lost) < 2:
+    # Lateness grows with the steps themselves: where all compute longer, who was last is only later.
+    if len(lost) < 2 or _is_shared(own):
         return None
     rank, most = max(lost.items(), key=lambda item: item[1])
     rest = max(value for other, value in lost.items() if other != rank)
-    # What all ranks lost alike is no rank's fault.
-    if most - rest < _MIN_LOST or rest > (1 - _DOMINANT) * most:
+    if most - rest < _MIN_LOST or _is_shared(lost):
         return None
     evidence = [
         Evidence("late or busy longer than in healthy time", most, rest, "s/s", f"rank {rank}, others")
@@ -45,6 +45,12 @@ def _find_slow_rank(case: Case) -> Candidate | None:
     evidence += _list_waits_of_others(case, rank)
     subject = Subject(SubjectType.RANK, str(rank))
     return Candidate(FindingKind.SLOW_WORKER, subject, case.share(most - rest), tuple(evidence))
+
+
+def _is_shared(lost: dict[int, float]) -> bool:
+    """Tell whether several ranks lost alike, which is no rank's fault."""
+    ordered = sorted(lost.values(), reverse=True)
+    return len(ordered) >= 2 and ordered[0] > _MIN_LOST and ordered[1] > (1 - _DOMINANT) * ordered[0]
 
 
 def _list_waits_of_others(case: Case, culprit: int) -> list[Evidence]:
