@@ -125,7 +125,7 @@ class EngineServer:
         return sorted(self.folder.glob("tokens.jsonl.*"))
 
     def _build_command(self) -> list[str | Path]:
-        common = ("--load-format", "dummy", "--enforce-eager", "--dtype", "bfloat16", "--host", "127.0.0.1")
+        common = ("--load-format", "dummy", "--enforce-eager", "--dtype", "float32", "--host", "127.0.0.1")
         words = [*common, "--port", str(self.port), *self.shape.arguments]
         launch: list[str | Path] = [self._python.parent / "opentelemetry-instrument", self._python]
         if self.shape.front_ends > 1:

@@ -19,7 +19,7 @@ def main(model: str, told: Path) -> None:
             model,
             load_format="dummy",
             enforce_eager=True,
-            dtype="bfloat16",
+            dtype="float32",
             max_model_len=256,
             max_num_seqs=8,
         )
