@@ -21,7 +21,7 @@ _CONFIG: Mapping[str, Any] = {
     "vocab_size": VOCABULARY,
     "max_position_embeddings": MAX_LENGTH,
     "rms_norm_eps": 1e-5,
-    "torch_dtype": "float32",  # vLLM's bfloat16 kernels are illegal instructions on some virtual CPUs with AMX
+    "torch_dtype": "float32",  # bfloat16 kernels end on some virtual processors with AMX
     "bos_token_id": 1,
     "eos_token_id": 2,
     "tie_word_embeddings": False,
