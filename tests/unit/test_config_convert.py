@@ -56,7 +56,7 @@ FULL = {
     "token": 12345,
     "headers": {"authorization": "Bearer canary"},
     "names": ["a", "b"],
-    "folder": "/tmp/x",
+    "folder": "/srv/x",
     "tls": {"cert_file": "c.pem"},
     "equals": 7,
 }
@@ -78,7 +78,7 @@ def test_every_kind_is_read() -> None:
         token=Secret("12345"),
         headers={"authorization": Secret("Bearer canary")},
         names=("a", "b"),
-        folder=Path("/tmp/x"),
+        folder=Path("/srv/x"),
         tls=Tls("c.pem"),
         equals=7,
     )

@@ -2,13 +2,9 @@
 # their address, to whoever has the token or sits on this machine.
 import threading
 import time
-from collections.abc import Iterable
 
 from starlette.routing import Route
 
-from otel_llmprism.exporters.store.connection_pool import StoreUnreadableError
-from otel_llmprism.exporters.store.reader import StoreReader
-from otel_llmprism.exporters.store.stored import SpanRef
 from otel_llmprism.receivers.auth import BearerToken
 from otel_llmprism.receivers.listen_address import parse_listen_address
 from otel_llmprism.service.control_app import ControlApp
@@ -16,17 +12,6 @@ from otel_llmprism.service.control_book import ControlBook
 from otel_llmprism.service.query.answer import MAX_AT_A_TIME
 from otel_llmprism.service.query.sentinel_routes import SentinelApi
 from otel_llmprism.service.query.sentinel_view import SentinelView
-
-
-class NoStore(StoreReader):
-    """In the place of the store that a processor does not have: which steps are kept is unknown."""
-
-    def __init__(self) -> None:
-        pass
-
-    def read_names(self, ids: Iterable[tuple[bytes, bytes]]) -> dict[tuple[bytes, bytes], SpanRef]:
-        del ids
-        raise StoreUnreadableError("there is no store here")
 
 
 def build_control_routes(book: ControlBook, token: BearerToken | None, endpoint: str) -> list[Route]:
@@ -39,7 +24,7 @@ def build_service_routes(
 ) -> list[Route]:
     """Return the relay's routes and the sentinel's, under the same check."""
     control = _build_control(book, token, endpoint)
-    api = SentinelApi(view, NoStore(), time.time_ns)
+    api = SentinelApi(view, None, time.time_ns)
     own = [
         route for route in api.build_routes(threading.Semaphore(MAX_AT_A_TIME)) if isinstance(route, Route)
     ]
